@@ -48,6 +48,10 @@ class ServiceThread:
 
         return self.run(called())
 
+    def post(self, work: Callable[[], object]) -> None:
+        """Call a function in the loop, and do not wait for it."""
+        self._loop.call_soon_threadsafe(work)
+
     def open(self) -> socket.socket:
         """The program's end of a new channel."""
         ours, theirs = socket.socketpair()

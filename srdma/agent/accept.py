@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 from functools import cache
 
+_NO_LINGER = struct.pack("ii", 0, 0)
 BLOCKED = 0.5  # seconds of one accept() after which its socket is shut down
 
 
@@ -49,7 +51,8 @@ class _Guard(threading.Thread):
 async def accepted(sock: socket.socket) -> tuple[socket.socket, tuple[object, ...]]:
     """The next connection and its address; sock: listening. Raises OSError.
 
-    Other tasks run before, also while connections wait.
+    Other tasks run before, also while connections wait. The connection has not the SO_LINGER that
+    the program may have given to the listening socket: its close() would block.
     """
     while True:
         await _readable(sock)
@@ -59,6 +62,7 @@ async def accepted(sock: socket.socket) -> tuple[socket.socket, tuple[object, ..
         except BlockingIOError:  # the program accepted it, or it was reset
             continue
         found.setblocking(False)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         return found, address
 
 

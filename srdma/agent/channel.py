@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import cbor2
 
 from srdma import plain_cbor
 from srdma.agent.accounts import User
+from srdma.agent.closing import FDS_MAX, close_drained, close_soon
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
@@ -39,7 +40,7 @@ class Channel:
     def __init__(self, sock: socket.socket, uid: User) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
-        self.uid = cast(int, uid)  # the users of this class only compare and pass it on
+        self.uid = uid
         self.listening: socket.socket | None = None
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
         self._ended = False  # the program closed its end, or the socket failed
@@ -56,8 +57,7 @@ class Channel:
             await channel._change()
         except BaseException:
             channel._loop.remove_reader(sock)
-            if channel.listening:
-                channel.listening.close()
+            channel.drop_listening()
             raise
         return channel
 
@@ -127,8 +127,7 @@ class Channel:
 
     async def close(self) -> None:
         """Close the channel, when the program has read all events or has closed its end."""
-        if self.listening:
-            self.listening.close()
+        self.drop_listening()
         if not self.closed:
             self._loop.remove_reader(self._sock)
         try:
@@ -136,6 +135,11 @@ class Channel:
                 await self._change()
         finally:
             self._fail()
+
+    def drop_listening(self) -> None:
+        """Close the listening socket."""
+        if self.listening and self.listening.fileno() >= 0:
+            close_soon([self.listening.detach()])
 
     async def _change(self) -> None:
         """Wait until bytes or the end have arrived, or until all bytes have been sent."""
@@ -172,24 +176,31 @@ class Channel:
         """The first bytes, with a socket beside them if the program listens."""
         self._loop.add_reader(self._sock, self._read)
         try:
-            data, fds, _, _ = socket.recv_fds(self._sock, FIRST, 1)
+            data, fds = self._received()
         except BlockingIOError:
             self._loop.add_reader(self._sock, self._begun)
             return
-        except OSError:
-            data, fds = b"", []
         if fds:
-            self.listening = _listening(fds[0])
+            self.listening = _listening(fds.pop(0))
+        close_soon(fds)
         self._arrived(data)
 
     def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data, fds = self._received()
+            close_soon(fds)
+            self._arrived(data)
+
+    def _received(self) -> tuple[bytes, list[int]]:
+        """Bytes, b"" at the end, and the files beside them. The kernel would close those that are
+        not taken at once, which may block. Raises BlockingIOError."""
         try:
-            data = self._sock.recv(FIRST)
+            data, fds, _, _ = socket.recv_fds(self._sock, FIRST, FDS_MAX)
         except BlockingIOError:
-            return
+            raise
         except OSError:
-            data = b""
-        self._arrived(data)
+            return b"", []
+        return data, fds
 
     def _arrived(self, data: bytes) -> None:
         """Bytes, or b"" at the end. No more are read while many wait for message()."""
@@ -218,7 +229,7 @@ class Channel:
         if not self.closed:
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)
-            self._sock.close()
+            close_drained(self._sock)
         self._in = self._out = b""
         self._ended = True
         self._changed()
@@ -234,7 +245,7 @@ class Absent:
     __slots__ = ("look_at", "returned", "uid")
 
     def __init__(self, uid: User) -> None:
-        self.uid = cast(int, uid)
+        self.uid = uid
         self.returned: Channel | None = None
         self.look_at = time.monotonic()
 
@@ -247,10 +258,10 @@ def _listening(fd: int) -> socket.socket | None:
     try:
         sock = socket.socket(fileno=fd)
     except OSError:
-        os.close(fd)
+        close_soon([fd])
         return None
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if listens and sock.family in (socket.AF_INET, socket.AF_INET6):
         return sock
-    sock.close()
+    close_soon([sock.detach()])
     return None

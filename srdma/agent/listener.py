@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accept import accepted, listens
+from srdma.agent.accounts import User
+from srdma.agent.closing import close_soon
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.peers import Peer
@@ -48,7 +50,7 @@ NO_LONGER = "the peer waits no longer: it closed, or the listener did"
 class Reports(Protocol):
     """A channel, as far as a listener uses it."""
 
-    uid: int
+    uid: User
 
     def report(self, event: str, **fields: Any) -> None: ...
 
@@ -70,7 +72,7 @@ class Arrivals:
             meeting.stream.watch(partial(self._heard, number))
         return number
 
-    def take(self, number: object, uid: int) -> Meeting:
+    def take(self, number: object, uid: User) -> Meeting:
         """Remove one of a listener of this user. Raises ExchangeError (`closed`) without one."""
         if (
             not isinstance(number, int)
@@ -180,7 +182,7 @@ class Listener:
         self._turns = asyncio.Lock()
 
     @property
-    def uid(self) -> int:
+    def uid(self) -> User:
         """User of the program."""
         return self._channel.uid
 
@@ -200,7 +202,7 @@ class Listener:
                     continue
                 self._admit(sock, str(address[0]))
         finally:
-            self._sock.close()
+            close_soon([self._sock.detach()])
             self._closed = True
             self._admission.arrivals.close(self)
             for candidate in [*self._candidates]:

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from collections.abc import Callable
 
+from srdma.agent.accounts import User
 from srdma.agent.listener import NO_LISTENER, Admission, Listener
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.settings import Identity
@@ -22,7 +23,7 @@ BACKLOG = 1024
 class Nobody:
     """In place of the channel of a listener: no program waits for reports."""
 
-    uid = -1
+    uid: User = -1
 
     def report(self, event: str, **fields: object) -> None:
         """The audit has it."""

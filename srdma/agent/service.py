@@ -19,6 +19,7 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User, account, restricted
 from srdma.agent.channel import Absent, Channel
+from srdma.agent.closing import close_drained
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.peers import Peer
@@ -129,7 +130,7 @@ class Service:
         """
         uid: User = container or peer_of(sock)[1]
         if self._users[uid] >= CHANNELS_PER_USER:
-            sock.close()
+            close_drained(sock)
             return
         self._users[uid] += 1
         task = asyncio.ensure_future(self._serve(sock, uid))
@@ -230,10 +231,10 @@ class Service:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 channel = await Channel.open(sock, uid)
         except (OSError, TimeoutError):
-            sock.close()
+            close_drained(sock)
             return
         except asyncio.CancelledError:
-            sock.close()
+            close_drained(sock)
             raise
         worker: Worker | None = None
         try:

@@ -49,6 +49,7 @@ from tests.daemon import (
     until,
     worker,
 )
+from tests.lingering import LINGER, inside, lingering, release
 from tests.native import bindings
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
@@ -225,32 +226,6 @@ def test_refused_open_keeps_no_descriptor(a: Worker) -> None:
     assert client.alive() and count_fds(a) == before
 
 
-def lingering() -> socket.socket:
-    """A file whose last close blocks for LINGER s: a TCP socket with unsent bytes, SO_LINGER."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sock = socket.create_connection(server.getsockname())
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER))
-        sock.setblocking(False)
-        peer, _ = server.accept()
-        PEERS.append(peer)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                sock.send(bytes(65536))
-    return sock
-
-
-LINGER = 20  # seconds
-PEERS: list[socket.socket] = []  # of lingering(), which must not end
-
-
-def inside() -> socket.socket:
-    """A Unix socket with a lingering file in its queue."""
-    outer, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with lingering() as sock, other:
-        socket.send_fds(other, [b"x"], [sock.fileno()])
-    return outer
-
-
 @pytest.mark.parametrize("make", [lingering, inside])
 @pytest.mark.parametrize("where", ["refused", "many", "wake-up", "unread"])
 def test_file_whose_close_blocks(a: Worker, make: Callable[[], socket.socket], where: str) -> None:
@@ -276,8 +251,7 @@ def test_file_whose_close_blocks(a: Worker, make: Callable[[], socket.socket], w
     for _ in range(100):
         other.attach(token)
         time.sleep(0.001)
-    while PEERS:
-        PEERS.pop().close()
+    release()
 
 
 def send(client: Client, kind: Kind, body: bytes, fds: list[int]) -> None:

@@ -1,0 +1,162 @@
+"""Files whose close() blocks, at a system agent (srdma/agent/closing.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from srdma.agent import closing
+from srdma.identity import create_ca, issue
+from tests.host_players import Host
+from tests.keyex_players import Wire, load, until
+from tests.lingering import LINGER, inside, linger, lingering, release
+from tests.tls_players import BlockingTLS
+
+MAKERS = [lingering, inside]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    issue(path / "ca", "spiffe://test/host-a", path / "a")
+    (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
+    return path
+
+
+@pytest.fixture
+def a(folder: Path) -> Iterator[Host]:
+    host = Host(folder, "a", port=0)
+    yield host
+    release()
+    host.close()
+    until(lambda: closing._threads == 0)
+
+
+def serves(a: Host) -> None:
+    """The agent answers another program while a close() blocks."""
+    ours, theirs = socket.socketpair()
+    a.agent.post(lambda: a.agent.service.open(theirs))
+    with ours:
+        wire = Wire(ours)
+        ours.settimeout(LINGER / 2)
+        wire.tell({"do": "nothing"})
+        assert wire.event()["code"] == "config"
+
+
+@contextlib.contextmanager
+def paused(a: Host) -> Iterator[None]:
+    """The agent processes nothing, so that its close() of a file is the last one."""
+    begun, over = threading.Event(), threading.Event()
+    pause = threading.Thread(target=a.agent.call, args=(lambda: begun.set() or over.wait(),))
+    pause.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        pause.join()
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("where", ["first", "many", "later", "unread", "silent"])
+def test_file_whose_close_blocks(a: Host, make: Callable[[], socket.socket], where: str) -> None:
+    file = make()
+    fds = [file.fileno()]
+    with contextlib.closing(a.agent.open()) as sock:
+        wire = Wire(sock)
+        if where == "later":
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                settings = {"do": "listen", "identity": "a", "peer": []}
+                wire.tell(settings, [listening.fileno()])
+            assert wire.event() == {"event": "listening"}
+        with paused(a):
+            match where:
+                case "first":
+                    wire.tell({"do": "listen"}, fds)
+                case "many":  # more than any message takes
+                    with open(os.devnull) as null:
+                        wire.tell({"do": "listen"}, [null.fileno()] * 9 + fds)
+                case "later":  # beside another message
+                    wire.tell({"do": "nothing"}, fds)
+                case "unread":  # behind a message that ends the channel
+                    size = (1 << 17) + 1
+                    sock.sendall(size.to_bytes(4, "big"))
+                    socket.send_fds(sock, [b"x"], fds)
+                case "silent":  # the program hangs up before its first message is complete
+                    socket.send_fds(sock, [b"x"], fds)
+            file.close()
+    for _ in range(10):
+        serves(a)
+
+
+def test_file_of_one_channel_too_many(a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srdma.agent.service.CHANNELS_PER_USER", 0)
+    file = lingering()
+    ours, theirs = socket.socketpair()
+    with ours:
+        socket.send_fds(ours, [b"x"], [file.fileno()])
+        file.close()
+        a.agent.call(lambda: a.agent.service.open(theirs))
+        assert theirs.fileno() < 0
+    monkeypatch.undo()
+    serves(a)
+
+
+def test_listening_socket_with_linger(a: Host, folder: Path) -> None:
+    """Connections do not inherit its SO_LINGER."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        linger(listening)
+        wire = a.open({"do": "listen", "identity": "a", "peer": []}, listening)
+        assert wire.event() == {"event": "listening"}
+        made = BlockingTLS(
+            socket.create_connection(listening.getsockname()), "client", load(folder, "a")
+        )
+        made.handshake()
+        until(lambda: len(a.links()) == 1)
+        [link] = a.links()
+        found = link.outer._writer.get_extra_info("socket")
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER) == 0
+        made.close()
+        wire.close()
+
+
+def test_threads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further files wait for a thread, and all are closed at last."""
+    monkeypatch.setattr(closing, "THREADS", 2)
+    held = threading.Event()
+    closed: list[int] = []
+    real = os.close
+
+    def close(fd: int) -> None:
+        held.wait()
+        closed.append(fd)
+        real(fd)
+
+    monkeypatch.setattr("srdma.agent.closing.os.close", close)
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(5)]
+    closing.close_soon(fds)
+    assert closing._threads == 2 and not closed
+    held.set()
+    until(lambda: sorted(closed) == fds and closing._threads == 0)
+
+
+def test_drained_socket() -> None:
+    """The files in its queue are closed too."""
+    ours, theirs = socket.socketpair()
+    reader, writer = os.pipe()
+    with ours:
+        for size in (1, 70_000):
+            socket.send_fds(ours, [bytes(size)], [writer, writer])
+        os.close(writer)
+        closing.close_drained(theirs)
+        with open(reader, "rb") as pipe:
+            assert pipe.read() == b""  # no end for writing is left
+        with pytest.raises(BrokenPipeError):
+            ours.send(b"x")
