@@ -13,85 +13,25 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "host/channel.h"
 #include "host/message.h"
+#include "support/fake_agent.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
 
 enum { FEW_MS = 100, LONG_MS = 20000 };
 
-struct agent {
-	char path[SRDMA_SOCKET_PATH];
-	pthread_t thread;
-	int listener;
-	/* Called after the first message of a channel, which is closed when it
-	 * returns. */
-	void (*act)(int fd);
-	char first[8192]; /* the last first message, as text */
-};
-
 struct fixture {
 	struct fake_worker worker;
-	struct agent agent;
+	struct fake_agent agent;
 	struct srdma_device *device;
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 };
-
-/* --- the agent ----------------------------------------------------------- */
-
-static void read_first(struct agent *a, int fd, struct srdma_socket_fds *fds)
-{
-	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), fds,
-				     INT64_MAX);
-
-	for (int i = 0; i < n; i++) /* so that strstr() finds everything */
-		if (!a->first[i])
-			a->first[i] = '.';
-}
-
-static void *run(void *arg)
-{
-	struct agent *a = arg;
-
-	for (;;) {
-		struct srdma_socket_fds fds;
-		int fd = accept(a->listener, NULL, NULL);
-
-		if (fd < 0)
-			return NULL;
-		read_first(a, fd, &fds);
-		a->act(fd);
-		srdma_socket_close_fds(&fds);
-		close(fd);
-	}
-}
-
-static void start_agent(struct agent *a, const char *folder)
-{
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-
-	snprintf(a->path, sizeof(a->path), "%s/agent", folder);
-	strcpy(name.sun_path, a->path);
-	a->listener = socket(AF_UNIX, SOCK_STREAM, 0);
-	assert_int_equal(
-		bind(a->listener, (struct sockaddr *)&name, sizeof(name)), 0);
-	assert_int_equal(listen(a->listener, 4), 0);
-	assert_int_equal(pthread_create(&a->thread, NULL, run, a), 0);
-}
-
-static void stop_agent(struct agent *a)
-{
-	shutdown(a->listener, SHUT_RDWR);
-	pthread_join(a->thread, NULL);
-	close(a->listener);
-	unlink(a->path);
-}
 
 static int setup(void **state)
 {
@@ -99,7 +39,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	fake_worker_start(&f->worker);
-	start_agent(&f->agent, f->worker.folder);
+	fake_agent_start(&f->agent, f->worker.folder);
 	assert_int_equal(
 		srdma_open_device(&f->device, f->worker.path, f->agent.path),
 		0);
@@ -116,7 +56,7 @@ static int teardown(void **state)
 	assert_int_equal(srdma_destroy_qp(f->qp), 0);
 	assert_int_equal(srdma_dealloc_pd(f->pd), 0);
 	assert_int_equal(srdma_close_device(f->device), 0);
-	stop_agent(&f->agent);
+	fake_agent_stop(&f->agent);
 	fake_worker_stop(&f->worker);
 	free(f);
 	return 0;
@@ -126,18 +66,7 @@ static int teardown(void **state)
 
 static void report(int fd, const char *event, const char *code)
 {
-	struct srdma_message w = { 0 };
-
-	srdma_message_map(&w, 3);
-	srdma_message_text(&w, "event");
-	srdma_message_text(&w, event);
-	srdma_message_text(&w, "code");
-	srdma_message_text(&w, code);
-	srdma_message_text(&w, "text");
-	srdma_message_text(&w, "because");
-	assert_int_equal(srdma_message_finish(&w), 0);
-	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
-	srdma_message_free(&w);
+	fake_agent_report(fd, event, code, NULL);
 }
 
 /* Reads until the program closes the channel. */
