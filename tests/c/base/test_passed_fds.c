@@ -130,7 +130,7 @@ static void test_more_than_there_is_room_for(void **state)
 	}
 }
 
-/* The kernel itself closes those without room, and says so. */
+/* The kernel itself closes those without room, and sets MSG_CTRUNC. */
 static void test_control_data_cut_by_the_kernel(void **state)
 {
 	const int before = count_fds();
