@@ -112,7 +112,11 @@ int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms)
 				       "socket has at most %zu bytes",
 				       peer->path, sizeof(name.sun_path) - 1);
 	strcpy(name.sun_path, peer->path);
-	fd = socket(AF_UNIX, peer->type | SOCK_CLOEXEC, 0);
+	/* a zero time limit would be no limit */
+	fd = socket(AF_UNIX,
+		    peer->type | SOCK_CLOEXEC |
+			    (timeout_ms ? 0 : SOCK_NONBLOCK),
+		    0);
 	if (fd < 0)
 		return connect_error(peer, errno);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));

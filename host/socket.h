@@ -29,7 +29,7 @@ struct srdma_socket_peer {
 };
 
 /*
- * Connects. Returns the descriptor of the socket; -ENOENT, -ECONNREFUSED: no
+ * Connects. timeout_ms 0: it does not wait. Returns the descriptor of the socket; -ENOENT, -ECONNREFUSED: no
  * process listens; -EACCES, -EPERM: it is of another user, who is not trusted;
  * -ENAMETOOLONG; -ETIMEDOUT; -EPROTOTYPE: a socket of another type.
  */

@@ -313,7 +313,7 @@ static int as_another_user(const struct fixture *f, uid_t trusted)
 		srdma_message_finish(&w);
 		if (setresuid(1235, 1235, 1235))
 			_exit(99);
-		r = srdma_channel_open(&c, &agent, &w, NULL);
+		r = srdma_channel_open(&c, &agent, &w, NULL, 10000);
 		if (r && !strstr(srdma_error_text(), want))
 			_exit(98);
 		_exit(-r);

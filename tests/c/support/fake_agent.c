@@ -21,6 +21,8 @@ static void read_first(struct fake_agent *a, int fd,
 				     INT64_MAX);
 
 	n = n < 0 ? 0 : n;
+	a->passed = fds->n;
+	a->channels++;
 	for (int i = 0; i < n; i++)
 		if (!a->first[i])
 			a->first[i] = '.';

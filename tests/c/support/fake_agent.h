@@ -17,6 +17,8 @@ struct fake_agent {
 	/* The last first message, each zero byte as a dot, so that strstr()
 	 * finds every text. */
 	char first[8192];
+	unsigned passed;   /* descriptors that came with it */
+	unsigned channels; /* opened so far */
 	/* Private to fake_agent.c. */
 	pthread_t thread;
 	int listener;
