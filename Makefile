@@ -54,8 +54,8 @@ ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
-C_TEST_SRC := $(filter-out %/test_agent.c %/test_lasting_channel.c \
-	%/test_message.c,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
+	lasting_channel message),$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
