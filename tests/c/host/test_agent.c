@@ -640,7 +640,7 @@ static void test_descriptor_of_a_connection(void **state)
 	restarted = take_over_late;
 	c = connect_at(f, end_and_restart);
 	p.fd = srdma_connection_fd(c);
-	while (poll(&p, 1, 2 * FEW_MS)) {
+	while (poll(&p, 1, f->agent.channels < 3 ? LONG_MS : FEW_MS)) {
 		assert_int_equal(srdma_check_connection(c), 0);
 		assert_true(++calls < 20);
 	}
