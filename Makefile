@@ -40,8 +40,8 @@ SIM_SRC := $(wildcard csrc/port/sim/*.c)
 HOST_SRC := $(wildcard host/*.c)
 # The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
 ifndef HAVE_CBOR
-HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel settings connection \
-	listener),$(HOST_SRC))
+HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel lasting_channel settings \
+	connection listener),$(HOST_SRC))
 endif
 EXAMPLE_SRC := $(wildcard examples/*.c)
 # A program of tests/e2e that uses libsrdma like a user.
@@ -54,7 +54,8 @@ ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
-C_TEST_SRC := $(filter-out %/test_agent.c %/test_message.c,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
+	lasting_channel message),$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)

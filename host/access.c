@@ -19,7 +19,8 @@ static int ask(struct srdma_channel **channel,
 	srdma_message_text(&w, path);
 	r = srdma_message_finish(&w);
 	r = r ? srdma_error_set(r, "no memory")
-	      : srdma_channel_open(channel, agent, &w, NULL);
+	      : srdma_channel_open(channel, agent, &w, NULL,
+				   SRDMA_CHANNEL_TIMEOUT_MS);
 	srdma_message_free(&w);
 	return r;
 }

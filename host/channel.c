@@ -19,11 +19,13 @@ struct srdma_channel {
 	size_t size; /* of the body */
 	size_t read; /* bytes of length and body so far */
 	int broken;  /* 1: a message was sent in part */
+	int ended;   /* 1: the agent closed its end */
 	int passed;  /* file descriptor beside an event, or -1 */
 };
 
-static int lost(int rc)
+static int lost(struct srdma_channel *c, int rc)
 {
+	c->ended = 1;
 	return srdma_error_set(-ECONNRESET,
 			       "the agent ended (%s): connect "
 			       "again when it runs",
@@ -40,7 +42,7 @@ static int was_cut(void)
 int srdma_channel_open(struct srdma_channel **out,
 		       const struct srdma_agent_place *place,
 		       const struct srdma_message *first,
-		       const struct srdma_socket_fds *fds)
+		       const struct srdma_socket_fds *fds, int timeout_ms)
 {
 	const struct srdma_socket_peer agent = {
 		.path = place->path,
@@ -59,7 +61,7 @@ int srdma_channel_open(struct srdma_channel **out,
 				       "no agent is named: give its "
 				       "path to srdma_open_device(), or set "
 				       "SRDMA_AGENT");
-	r = srdma_socket_connect(&agent, SRDMA_CHANNEL_TIMEOUT_MS);
+	r = srdma_socket_connect(&agent, timeout_ms);
 	if (r < 0)
 		return r;
 	c = calloc(1, sizeof(*c));
@@ -70,7 +72,7 @@ int srdma_channel_open(struct srdma_channel **out,
 	c->fd = r;
 	c->passed = -1;
 	r = srdma_channel_send(c, first, fds,
-			       srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS));
+			       srdma_socket_deadline(timeout_ms));
 	if (r) {
 		srdma_channel_close(c);
 		return r;
@@ -97,7 +99,7 @@ int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 						  "time, or restart it");
 		}
 		if (n < 0)
-			return lost(n);
+			return lost(c, n);
 		sent += (size_t)n;
 	}
 	return 0;
@@ -138,7 +140,7 @@ static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
 		if (n == -ETIMEDOUT || n == -EINTR)
 			return n;
 		if (n <= 0)
-			return lost(n);
+			return lost(c, n);
 		c->read += (size_t)n;
 		/* an agent that sends single bytes must not hold the caller */
 		if (c->read < until && srdma_socket_late(deadline))
@@ -183,6 +185,11 @@ int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 	c->body = NULL;
 	c->read = 0;
 	return r ? srdma_channel_illegal() : 0;
+}
+
+int srdma_channel_ended(const struct srdma_channel *c)
+{
+	return c->ended;
 }
 
 int srdma_channel_fd(const struct srdma_channel *c)

@@ -20,13 +20,14 @@ struct srdma_agent_place {
 
 /*
  * Connects to the agent and sends the first message, with the descriptors *fds
- * if fds is not NULL. Errors of srdma_socket_connect() and of
+ * if fds is not NULL. timeout_ms limits the connect and the sending; 0: it does
+ * not wait. Errors of srdma_socket_connect() and of
  * srdma_channel_send(); -ENXIO: no agent is named.
  */
 int srdma_channel_open(struct srdma_channel **out,
 		       const struct srdma_agent_place *place,
 		       const struct srdma_message *first,
-		       const struct srdma_socket_fds *fds);
+		       const struct srdma_socket_fds *fds, int timeout_ms);
 
 /*
  * Sends a finished message. -ECONNRESET: the agent ended; -ETIMEDOUT: it did
@@ -51,6 +52,9 @@ int srdma_channel_take_fd(struct srdma_channel *c);
 
 /* Readable when an event waits, or at the end. */
 int srdma_channel_fd(const struct srdma_channel *c);
+
+/* 1 after a call failed because the agent had closed its end. */
+int srdma_channel_ended(const struct srdma_channel *c);
 
 /* Ends what the channel stands for, waits at most 5 s until the agent has ended
  * it too, and frees the channel. NULL is allowed. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/channel.h"
 #include "host/error.h"
+#include "host/lasting_channel.h"
 #include "host/objects.h"
 #include "host/settings.h"
 
@@ -17,7 +17,7 @@ enum {
 
 struct srdma_connection {
 	struct srdma_pd *pd;
-	struct srdma_channel *channel;
+	struct srdma_lasting_channel *channel;
 	struct srdma_connection_info info;
 	int introduced;		 /* 1: `peer` arrived */
 	uint64_t wished, served; /* numbers of requests for renewal */
@@ -53,7 +53,7 @@ static int wait_ready(struct srdma_connection *c, uint32_t timeout_s)
 	int r;
 
 	for (;;) {
-		r = srdma_channel_next(c->channel, &e, deadline);
+		r = srdma_lasting_next(c->channel, &e, deadline);
 		if (!r) {
 			r = making(c, &e);
 			if (r)
@@ -80,13 +80,22 @@ static int make(struct srdma_connection *c,
 		const struct srdma_settings_peer *peer,
 		const struct srdma_connection_attr *attr)
 {
-	struct srdma_message w = { 0 };
-	int r = srdma_settings_connection(&w, c->pd, peer, attr);
+	struct srdma_message first = { 0 }, again = { 0 };
+	const struct srdma_lasting_params params = {
+		.agent = &c->pd->device->agent,
+		.confirms = "ready",
+		.first = &first,
+		.again = &again,
+		.fd = -1,
+	};
+	int r = srdma_settings_connection(&first, c->pd, peer, attr);
 
 	if (!r)
-		r = srdma_channel_open(&c->channel, &c->pd->device->agent, &w,
-				       NULL);
-	srdma_message_free(&w);
+		r = srdma_settings_rejoin(&again, c->pd, attr);
+	if (!r)
+		r = srdma_lasting_open(&c->channel, &params);
+	srdma_message_free(&first);
+	srdma_message_free(&again);
 	if (r)
 		return r;
 	r = wait_ready(c, srdma_settings_timeout(attr));
@@ -108,7 +117,7 @@ static int create(struct srdma_connection **connection, struct srdma_pd *pd,
 	c->pd = pd;
 	r = make(c, peer, attr);
 	if (r) {
-		srdma_channel_close(c->channel);
+		srdma_lasting_close(c->channel);
 		free(c);
 		return r;
 	}
@@ -142,7 +151,7 @@ void srdma_disconnect(struct srdma_connection *c)
 {
 	if (!c)
 		return;
-	srdma_channel_close(c->channel);
+	srdma_lasting_close(c->channel);
 	c->pd->users--;
 	free(c);
 }
@@ -155,7 +164,7 @@ void srdma_query_connection(const struct srdma_connection *c,
 
 int srdma_connection_fd(const struct srdma_connection *c)
 {
-	return srdma_channel_fd(c->channel);
+	return srdma_lasting_fd(c->channel);
 }
 
 /* --- events of a connection ---------------------------------------------- */
@@ -167,8 +176,37 @@ static int ended(struct srdma_connection *c, int rc)
 	return rc;
 }
 
+/* Sends the last request for renewal. */
+static int send_wish(struct srdma_connection *c, int64_t deadline)
+{
+	struct srdma_message w = { 0 };
+	int r;
+
+	srdma_message_map(&w, 2);
+	srdma_message_text(&w, "do");
+	srdma_message_text(&w, "renew");
+	srdma_message_text(&w, "wish");
+	srdma_message_uint(&w, c->wished);
+	r = srdma_message_finish(&w)
+		    ? srdma_error_set(-ENOMEM, "no memory")
+		    : srdma_lasting_send(c->channel, &w, deadline);
+	srdma_message_free(&w);
+	return r == -ECONNRESET ? ended(c, r) : r;
+}
+
+/* A restarted agent does not know what was requested of the former one. If it
+ * has ended too, the next one is told. */
+static int repeat_wish(struct srdma_connection *c)
+{
+	int r = c->served < c->wished ? send_wish(c, 0) : 0;
+
+	return r == -EAGAIN ? 0 : r;
+}
+
 static int handle(struct srdma_connection *c, const struct srdma_agent_event *e)
 {
+	if (!strcmp(e->event, "ready"))
+		return repeat_wish(c);
 	if (!strcmp(e->event, "renewed")) {
 		if (e->wish > c->wished)
 			return ended(c, srdma_channel_illegal());
@@ -184,7 +222,7 @@ static int handle(struct srdma_connection *c, const struct srdma_agent_event *e)
 	return 0;
 }
 
-/* Waits for one event and handles it. */
+/* Waits for one event and handles it. -EAGAIN: the agent is away. */
 static int step(struct srdma_connection *c, int64_t deadline)
 {
 	struct srdma_agent_event e;
@@ -192,8 +230,8 @@ static int step(struct srdma_connection *c, int64_t deadline)
 
 	if (c->over)
 		return srdma_error_set(c->over, "%s", c->why);
-	r = srdma_channel_next(c->channel, &e, deadline);
-	if (r == -ETIMEDOUT || r == -EINTR)
+	r = srdma_lasting_next(c->channel, &e, deadline);
+	if (r == -ETIMEDOUT || r == -EINTR || r == -EAGAIN)
 		return r;
 	return r ? ended(c, r) : handle(c, &e);
 }
@@ -207,25 +245,6 @@ int srdma_check_connection(struct srdma_connection *c)
 	return c->over; /* 0: no further event has arrived */
 }
 
-static int send_wish(struct srdma_connection *c, int64_t deadline)
-{
-	struct srdma_message w = { 0 };
-	int r;
-
-	srdma_message_map(&w, 2);
-	srdma_message_text(&w, "do");
-	srdma_message_text(&w, "renew");
-	srdma_message_text(&w, "wish");
-	srdma_message_uint(&w, c->wished + 1);
-	r = srdma_message_finish(&w)
-		    ? srdma_error_set(-ENOMEM, "no memory")
-		    : srdma_channel_send(c->channel, &w, NULL, deadline);
-	srdma_message_free(&w);
-	if (!r)
-		c->wished++;
-	return r == -ECONNRESET ? ended(c, r) : r;
-}
-
 int srdma_renew(struct srdma_connection *c, int timeout_ms)
 {
 	const int64_t deadline = srdma_socket_deadline(timeout_ms);
@@ -237,13 +256,19 @@ int srdma_renew(struct srdma_connection *c, int timeout_ms)
 	if (c->info.protection.level == SRDMA_LEVEL_NONE)
 		return srdma_error_set(-EINVAL, "SRDMA_LEVEL_NONE has no "
 						"secrets to renew");
+	wish = ++c->wished;
 	r = send_wish(c, deadline);
+	if (r == -EAGAIN) /* it is sent when an agent is back */
+		r = 0;
+	else if (r == -ETIMEDOUT)
+		c->wished--;
 	if (r)
 		return r;
-	wish = c->wished;
-	while (!r && c->served < wish)
-		r = srdma_socket_late(deadline) ? -ETIMEDOUT
-						: step(c, deadline);
+	while (!r && c->served < wish) {
+		r = step(c, deadline);
+		if (!r && c->served < wish && srdma_socket_late(deadline))
+			r = -ETIMEDOUT;
+	}
 	if (r == -ETIMEDOUT && !c->over)
 		srdma_error_set(r, "no new secrets in %d ms: give more time",
 				timeout_ms);

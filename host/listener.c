@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host/channel.h"
 #include "host/error.h"
+#include "host/lasting_channel.h"
 #include "host/objects.h"
 #include "host/settings.h"
 
@@ -18,7 +18,7 @@ enum { BACKLOG = 512 };
 
 struct srdma_listener {
 	struct srdma_device *device;
-	struct srdma_channel *channel;
+	struct srdma_lasting_channel *channel;
 	uint16_t port;
 };
 
@@ -127,7 +127,7 @@ static int wait_event(struct srdma_listener *l, const char *name,
 
 	for (;;) {
 		memset(e, 0, sizeof(*e));
-		r = srdma_channel_next(l->channel, e, deadline);
+		r = srdma_lasting_next(l->channel, e, deadline);
 		if (!r && !strcmp(e->event, "error"))
 			r = srdma_channel_error(e);
 		if (r || !strcmp(e->event, name))
@@ -137,20 +137,31 @@ static int wait_event(struct srdma_listener *l, const char *name,
 	}
 }
 
+/* Passes the socket, which is owned from now on, to the agent. */
 static int start(struct srdma_listener *l, int fd,
 		 const struct srdma_listener_attr *attr)
 {
-	const struct srdma_socket_fds fds = { .fd = { fd }, .n = 1 };
 	const int64_t deadline =
 		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
-	struct srdma_message w = { 0 };
+	struct srdma_message first = { 0 }, again = { 0 };
+	const struct srdma_lasting_params params = {
+		.agent = &l->device->agent,
+		.confirms = "listening",
+		.first = &first,
+		.again = &again,
+		.fd = fd,
+	};
 	struct srdma_agent_event e;
-	int r = srdma_settings_listener(&w, attr);
+	int r = srdma_settings_listener(&first, attr);
 
 	if (!r)
-		r = srdma_channel_open(&l->channel, &l->device->agent, &w,
-				       &fds);
-	srdma_message_free(&w);
+		r = srdma_settings_listener(&again, attr);
+	if (r)
+		close(fd);
+	else
+		r = srdma_lasting_open(&l->channel, &params);
+	srdma_message_free(&first);
+	srdma_message_free(&again);
 	if (r)
 		return r;
 	do
@@ -183,10 +194,9 @@ int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 	/* Before the I/O: srdma_close_device() of another thread must fail. */
 	atomic_fetch_add(&device->users, 1);
 	r = start(l, fd, attr);
-	close(fd);
 	if (r) {
 		atomic_fetch_sub(&device->users, 1);
-		srdma_channel_close(l->channel);
+		srdma_lasting_close(l->channel);
 		free(l);
 		return r;
 	}
@@ -201,14 +211,14 @@ uint16_t srdma_listener_port(const struct srdma_listener *l)
 
 int srdma_listener_fd(const struct srdma_listener *l)
 {
-	return srdma_channel_fd(l->channel);
+	return srdma_lasting_fd(l->channel);
 }
 
 void srdma_close_listener(struct srdma_listener *l)
 {
 	if (!l)
 		return;
-	srdma_channel_close(l->channel);
+	srdma_lasting_close(l->channel);
 	atomic_fetch_sub(&l->device->users, 1);
 	free(l);
 }

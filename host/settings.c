@@ -15,6 +15,7 @@ enum {
 	MAX_AGE_S = 86400,
 	/* pairs of the messages below */
 	CONNECTION_PAIRS = 15,
+	REJOIN_PAIRS = 4,
 	LISTENER_PAIRS = 3,
 	QP_PAIRS = 8,
 };
@@ -279,6 +280,20 @@ int srdma_settings_connection(struct srdma_message *w,
 	write_qps(w, attr);
 	r = write_suites(w, pd, attr);
 	return r ? r : finish(w);
+}
+
+int srdma_settings_rejoin(struct srdma_message *w, const struct srdma_pd *pd,
+			  const struct srdma_connection_attr *attr)
+{
+	srdma_message_map(w, REJOIN_PAIRS);
+	named_text(w, "do", "rejoin");
+	write_worker(w, pd);
+	named_bytes(w, "token", pd->token, sizeof(pd->token));
+	srdma_message_text(w, "qpns");
+	srdma_message_array(w, attr->n_qps);
+	for (size_t i = 0; i < attr->n_qps; i++)
+		srdma_message_uint(w, attr->qps[i]->made.qp.qpn);
+	return finish(w);
 }
 
 int srdma_settings_listener(struct srdma_message *w,

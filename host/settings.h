@@ -29,7 +29,14 @@ int srdma_settings_connection(struct srdma_message *w,
 			      const struct srdma_settings_peer *peer,
 			      const struct srdma_connection_attr *attr);
 
-/* The same for a listener. */
+/*
+ * Writes the message by which a connection with these attributes, checked
+ * before, returns to a restarted agent (docs/agent.md 8). 0 or -ENOMEM.
+ */
+int srdma_settings_rejoin(struct srdma_message *w, const struct srdma_pd *pd,
+			  const struct srdma_connection_attr *attr);
+
+/* The same as srdma_settings_connection() for a listener. */
 int srdma_settings_listener(struct srdma_message *w,
 			    const struct srdma_listener_attr *attr);
 

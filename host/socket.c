@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/passed_fds.h"
 #include "host/error.h"
 
 int64_t srdma_socket_deadline(int timeout_ms)
@@ -111,7 +112,11 @@ int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms)
 				       "socket has at most %zu bytes",
 				       peer->path, sizeof(name.sun_path) - 1);
 	strcpy(name.sun_path, peer->path);
-	fd = socket(AF_UNIX, peer->type | SOCK_CLOEXEC, 0);
+	/* a zero time limit would be no limit */
+	fd = socket(AF_UNIX,
+		    peer->type | SOCK_CLOEXEC |
+			    (timeout_ms ? 0 : SOCK_NONBLOCK),
+		    0);
 	if (fd < 0)
 		return connect_error(peer, errno);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -138,22 +143,6 @@ void srdma_socket_close_fds(struct srdma_socket_fds *fds)
 		close(fds->fd[--fds->n]);
 }
 
-static void attach_fds(struct msghdr *m, union control *c,
-		       const struct srdma_socket_fds *fds)
-{
-	const size_t len = fds->n * sizeof(int);
-	struct cmsghdr *h;
-
-	memset(c, 0, sizeof(*c));
-	m->msg_control = c;
-	m->msg_controllen = CMSG_SPACE(len);
-	h = CMSG_FIRSTHDR(m);
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(len);
-	memcpy(CMSG_DATA(h), fds->fd, len);
-}
-
 int srdma_socket_send(int fd, const void *data, size_t len,
 		      const struct srdma_socket_fds *fds, int64_t deadline)
 {
@@ -164,8 +153,10 @@ int srdma_socket_send(int fd, const void *data, size_t len,
 	ssize_t n;
 	int r;
 
-	if (fds && fds->n)
-		attach_fds(&m, &c, fds);
+	if (fds && fds->n) {
+		m.msg_control = &c;
+		srdma_passed_fds_attach(&m, fds->fd, fds->n);
+	}
 	for (;;) {
 		n = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n >= 0)
@@ -180,27 +171,9 @@ int srdma_socket_send(int fd, const void *data, size_t len,
 	}
 }
 
-static void take_fds(struct msghdr *m, struct srdma_socket_fds *fds)
+static void close_fd(int fd)
 {
-	struct cmsghdr *h;
-
-	fds->n = 0;
-	for (h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-		size_t n;
-
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
-			if (fds->n < SRDMA_SOCKET_FDS)
-				fds->fd[fds->n++] = fd;
-			else
-				close(fd);
-		}
-	}
+	close(fd);
 }
 
 int srdma_socket_receive(int fd, void *data, size_t len,
@@ -220,7 +193,9 @@ int srdma_socket_receive(int fd, void *data, size_t len,
 
 		n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		if (n >= 0) {
-			take_fds(&m, fds);
+			r = srdma_passed_fds_take(&m, fds->fd, SRDMA_SOCKET_FDS,
+						  close_fd);
+			fds->n = r < 0 ? 0 : (unsigned)r;
 			return (int)n;
 		}
 		if (errno == EINTR)

@@ -29,7 +29,7 @@ struct srdma_socket_peer {
 };
 
 /*
- * Connects. Returns the descriptor of the socket; -ENOENT, -ECONNREFUSED: no
+ * Connects. timeout_ms 0: it does not wait. Returns the descriptor of the socket; -ENOENT, -ECONNREFUSED: no
  * process listens; -EACCES, -EPERM: it is of another user, who is not trusted;
  * -ENAMETOOLONG; -ETIMEDOUT; -EPROTOTYPE: a socket of another type.
  */
@@ -60,8 +60,8 @@ int srdma_socket_send(int fd, const void *data, size_t len,
 
 /*
  * Receives up to len bytes and replaces *fds by the descriptors that came; the
- * caller closes them. Descriptors above the limit are closed. Returns the
- * number of bytes, 0 at the end, -ETIMEDOUT or another -errno.
+ * caller closes them. If more than SRDMA_SOCKET_FDS came, all are closed and
+ * fds->n is 0. Returns the number of bytes, 0 at the end, -ETIMEDOUT or another -errno.
  */
 int srdma_socket_receive(int fd, void *data, size_t len,
 			 struct srdma_socket_fds *fds, int64_t deadline);

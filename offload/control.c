@@ -177,8 +177,7 @@ static int messages_handle(struct connection *conn)
 			return rc;
 		rc = requests_handle(conn->control->requests, &conn->client,
 				     &m);
-		if (m.nfds <= REQUESTS_MAX_FDS)
-			packet_close_fds(&m);
+		packet_close_fds(&m);
 		srdma_wipe(m.data, m.len); /* the message may contain secrets
 					      or capabilities */
 		if (rc < 0) {

@@ -22,7 +22,7 @@ int packet_send(int fd, const uint8_t *data, size_t len,
  */
 int packet_receive(int fd, struct message *m);
 
-/* Close the descriptors of a message that has at most REQUESTS_MAX_FDS. */
+/* Close the descriptors of a message. */
 void packet_close_fds(struct message *m);
 
 #endif

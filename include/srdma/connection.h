@@ -6,10 +6,13 @@
  *
  * Functions that contact the agent may also return
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
- * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
- * -EINVAL (config, credentials, name), -EPERM (policy, clock), -EHOSTUNREACH
- * (unreachable), -EACCES (tls, identity, hash), -EIO (worker, gone), -ETIMEDOUT
- * (timeout), or -ECONNABORTED: the peer refused, or any other code.
+ * it is of another user; -ECONNRESET: it ended. After the end of a system agent
+ * another one at the same path continues connections and listeners
+ * (docs/c-library.md 5); -ECONNRESET then means that there was none for 60 s.
+ * An `error` of the agent is -EINVAL (config, credentials, name), -EPERM
+ * (policy, clock), -EHOSTUNREACH (unreachable), -EACCES (tls, identity, hash),
+ * -EIO (worker, gone), -ETIMEDOUT (timeout), or -ECONNABORTED: the peer
+ * refused, or any other code.
  */
 #ifndef SRDMA_PUBLIC_CONNECTION_H
 #define SRDMA_PUBLIC_CONNECTION_H
@@ -107,8 +110,8 @@ int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 		 const char *host, uint16_t port,
 		 const struct srdma_listener_attr *attr);
 uint16_t srdma_listener_port(const struct srdma_listener *listener);
-/* Readable when srdma_get_request() may return without waiting. Owned by the
- * listener. */
+/* Readable when srdma_get_request() may return without waiting, or has to look
+ * for a restarted agent: call it with timeout_ms 0. Owned by the listener. */
 int srdma_listener_fd(const struct srdma_listener *listener);
 /* Ends listening; connections stay. NULL is allowed. */
 void srdma_close_listener(struct srdma_listener *listener);
@@ -121,14 +124,15 @@ struct srdma_request {
 
 /*
  * Waits up to timeout_ms (negative: no limit) for the next peer. Peers that the
- * agent refuses are not reported. 0; -ETIMEDOUT; -EINTR: a signal; -EPROTO: an
- * illegal message of the agent.
+ * agent refuses are not reported. 0; -ETIMEDOUT; -EAGAIN: the agent is away,
+ * call again; -EINTR: a signal; -EPROTO: an illegal message of the agent.
  */
 int srdma_get_request(struct srdma_listener *listener,
 		      struct srdma_request *request, int timeout_ms);
 
 /* As srdma_connect(), with a peer of srdma_get_request(). A listener may serve
- * several PDs of its device. */
+ * several PDs of its device. -ECONNABORTED: also if the peer does not wait any
+ * more, for example because the agent was restarted. */
 int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
 		 const struct srdma_request *request,
 		 const struct srdma_connection_attr *attr);
@@ -153,19 +157,23 @@ void srdma_query_connection(const struct srdma_connection *connection,
 			    struct srdma_connection_info *info);
 
 /*
- * Reads the events that arrived. 0: the connection lives. Otherwise why it
- * ended, as -errno with a text: -ESHUTDOWN: the peer closed it; -EPROTO: an
- * illegal message of the agent.
+ * Reads the events that arrived, and looks for another agent if the agent
+ * ended; it does not wait. 0: the connection lives, also while the agent is
+ * away. Otherwise why it ended, as -errno with a text: -ESHUTDOWN: the peer
+ * closed it; -EPROTO: an illegal message of the agent; -ECONNABORTED: also if a
+ * restarted agent has no such session.
  */
 int srdma_check_connection(struct srdma_connection *connection);
-/* Readable when srdma_check_connection() may return another value. */
+/* Readable when srdma_check_connection() may return another value, or has to
+ * look for a restarted agent. Owned by the connection. */
 int srdma_connection_fd(const struct srdma_connection *connection);
 
 /*
  * New secrets for all QPs by a new key exchange (docs/protocol.md 8.5). Returns
  * when they are in effect; requests continue meanwhile. -ETIMEDOUT, after
  * timeout_ms (negative: no limit), and -EINTR, a signal, do not stop the
- * exchange. -EINVAL: SRDMA_LEVEL_NONE has no secrets. Errors also:
+ * exchange. -EAGAIN, after timeout_ms: the agent is away; the next one gets the
+ * request. -EINVAL: SRDMA_LEVEL_NONE has no secrets. Errors also:
  * srdma_check_connection().
  */
 int srdma_renew(struct srdma_connection *connection, int timeout_ms);

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import socket
 import time
 from collections import Counter
@@ -61,7 +62,8 @@ class Arrivals:
     """Authorised peers of all listeners, by number."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
+        # Random, so that a number of the agent before a restart names no other peer.
+        self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, tuple[Listener, Meeting]] = {}
 
     def add(self, listener: Listener, meeting: Meeting) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import agent_door
-from tests.e2e.agents import start
+from tests.e2e.agents import Agent as SystemAgent
+from tests.e2e.agents import launch, start
 from tests.e2e.conftest import A, B, Site
 from tests.fake_agent import FakeAgent
 
@@ -152,3 +155,107 @@ def test_operations_and_refusals(site: Site, agent: Agent) -> None:
 
 def test_end_of_the_worker(own_site: Site, agent: Agent) -> None:
     library_test(own_site, agent, "end")
+
+
+# A restarted system agent ---------------------------------------------------------
+
+
+class Writer:
+    """tests/e2e/library/restart.c: WRITEs between two workers, in one process."""
+
+    def __init__(self, site: Site, agents: list[SystemAgent]) -> None:
+        environment = {
+            "SRDMA_A": str(site.a.control),
+            "SRDMA_B": str(site.b.control),
+            "SRDMA_AGENT_A": str(agents[0].socket),
+            "SRDMA_AGENT_B": str(agents[1].socket),
+        }
+        self._process = subprocess.Popen(
+            [BUILD / "tests/e2e/library/verbs", "restart"],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.answer("count")
+
+    def answer(self, word: str) -> int:
+        """The number of WRITEs when the program has done it."""
+        assert self._process.stdout
+        said = []
+        for line in self._process.stdout:
+            if found := re.fullmatch(rf"{word} (\d+)\n", line):
+                return int(found[1])
+            said.append(line)
+        raise AssertionError("".join(said))
+
+    def does(self, word: str) -> int:
+        self._send(word)
+        return self.answer(word)
+
+    def _send(self, word: str) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):  # its output says why
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+
+    def ends(self) -> None:
+        self._send("end")
+        said, _ = self._process.communicate(timeout=WAIT)
+        assert self._process.returncode == 0, said
+
+    def kill(self) -> None:
+        with contextlib.suppress(BrokenPipeError), self._process:
+            self._process.kill()
+
+
+@pytest.fixture
+def agents(site: Site, pki: Path, tmp_path: Path) -> Iterator[list[SystemAgent]]:
+    """System agents of the two workers, with identities a and b."""
+    started = []
+    with contextlib.ExitStack() as stack:
+        for name, worker in (("a", site.a), ("b", site.b)):
+            policy, path = tmp_path / f"{name}.toml", tmp_path / f"{name}.sock"
+            policy.write_text(
+                f'worker = "{worker.control}"\nsocket = "{path}"\n'
+                f'[[identity]]\nname = "{name}"\npath = "{pki / name}"\n'
+            )
+            agent = SystemAgent(policy, path, launch(policy))
+            stack.callback(agent.kill)
+            started.append(agent)
+        yield started
+
+
+@pytest.fixture
+def writer(site: Site, agents: list[SystemAgent]) -> Iterator[Writer]:
+    made = Writer(site, agents)
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_agents_restart_under_load(
+    writer: Writer, agents: list[SystemAgent], how: signal.Signals
+) -> None:
+    """No request is lost, no QP ends, renewals go on and peers are admitted, whichever agent was
+    restarted."""
+    for agent in agents:
+        agent.restart(how)
+        writer.does("renew")
+    writer.does("connect")
+    writer.ends()
+
+
+def test_agents_away(writer: Writer, agents: list[SystemAgent]) -> None:
+    """WRITEs go on while there is no agent, and what was requested meanwhile is done later."""
+    for agent in agents:
+        agent.kill()
+    before = writer.does("away")
+    while writer.does("count") < before + 1000:
+        pass
+    for agent in agents:
+        agent.process = launch(agent.policy)
+    writer.does("renew")
+    writer.does("connect")
+    writer.ends()

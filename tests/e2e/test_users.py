@@ -203,7 +203,7 @@ def test_users_gate_the_identity(users: Users) -> None:
     )
     agent.process.send_signal(signal.SIGHUP)
     assert agent.process.stderr
-    until(lambda: '"policy"' in agent.process.stderr.readline())  # type: ignore[union-attr]
+    until(lambda: '"event": "policy"' in agent.process.stderr.readline())  # type: ignore[union-attr]
     stranger.does("ctx = srdma.Context(worker, agent=agent); pd = srdma.PD(ctx)")
     stranger.fails(
         "srdma.connect(('127.0.0.1', 1), pd, identity='host-a')",
@@ -271,7 +271,7 @@ def test_quota(users: Users) -> None:
     # a reloaded policy brings new limits with the next connection
     agent.change("legs = 2", "legs = 3")
     agent.process.send_signal(signal.SIGHUP)
-    until(lambda: '"policy"' in agent.process.stderr.readline())  # type: ignore[union-attr]
+    until(lambda: '"event": "policy"' in agent.process.stderr.readline())  # type: ignore[union-attr]
     guest.does("q.close(); p.close()")
     guest.does("pds = [srdma.PD(ctx) for _ in range(2)]")
 

@@ -27,6 +27,7 @@ from srdma.agent.listener import (
     CANDIDATES_PER_ADDRESS,
     NO_LONGER,
     Admission,
+    Arrivals,
     Listener,
 )
 from srdma.agent.policy import Private
@@ -452,6 +453,18 @@ def test_unknown_arrival(
         [event] = listening.open(accepting(identities, worker, number)).events()
         assert (event["code"], event["text"]) == ("closed", NO_LONGER)
         assert is_open(peer.sock)
+
+
+def test_numbers_of_a_restarted_agent() -> None:
+    """A program that accepts a peer of the former agent does not get another peer instead."""
+    listener, meeting = cast("Any", SimpleNamespace(uid=7)), cast("Any", SimpleNamespace(awaited=0))
+    former, new = Arrivals(), Arrivals()
+    number = former.add(listener, meeting)
+    assert former.add(listener, meeting) not in (number, 0) and 0 < number < 1 << 63
+    for _ in range(10):
+        new.add(listener, meeting)
+    with pytest.raises(ExchangeError, match=NO_LONGER):
+        new.take(number, 7)
 
 
 def test_arrival_is_accepted_once(

@@ -1,6 +1,7 @@
 #include "port/shm/port_shm_wire.h"
 
 #include "base/bytes.h"
+#include "base/passed_fds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,7 +25,6 @@ union control {
 
 int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello)
 {
-	size_t size = (size_t)hello->nfds * sizeof(int);
 	uint8_t bytes[LEN];
 	struct iovec iov = { .iov_base = bytes, .iov_len = sizeof(bytes) };
 	union control control;
@@ -32,46 +32,20 @@ int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello)
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
-		.msg_controllen = CMSG_SPACE(size),
 	};
-	struct cmsghdr *c;
 
 	memcpy(bytes, magic, MAGIC_LEN);
 	memcpy(bytes + MAGIC_LEN, hello->name, SRDMA_NAME_LEN);
 	srdma_store32(bytes + SLOTS_AT, hello->slots);
-	memset(&control, 0, sizeof(control));
-	c = CMSG_FIRSTHDR(&msg);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(size);
-	memcpy(CMSG_DATA(c), hello->fds, size);
+	srdma_passed_fds_attach(&msg, hello->fds, (unsigned)hello->nfds);
 	if (sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) != LEN)
 		return -errno;
 	return 0;
 }
 
-/* The kernel installs all received descriptors: keep or close each. */
-static void collect(struct msghdr *msg, struct srdma_shm_hello *hello)
+static void close_fd(int fd)
 {
-	struct cmsghdr *c;
-
-	for (c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
-			       sizeof(int));
-			if (hello->nfds < SRDMA_SHM_HELLO_FDS)
-				hello->fds[hello->nfds] = fd;
-			else
-				close(fd);
-			hello->nfds++;
-		}
-	}
+	close(fd);
 }
 
 int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
@@ -86,16 +60,17 @@ int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
 		.msg_controllen = sizeof(control.bytes),
 	};
 	ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int taken;
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN
 							 : -ECONNRESET;
-	hello->nfds = 0;
-	collect(&msg, hello);
-	if (!n && !hello->nfds)
+	taken = srdma_passed_fds_take(&msg, hello->fds, SRDMA_SHM_HELLO_FDS,
+				      close_fd);
+	hello->nfds = taken < 0 ? 0 : taken;
+	if (!n && !taken)
 		return -ECONNRESET;
-	if (n != LEN || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
-	    hello->nfds > SRDMA_SHM_HELLO_FDS ||
+	if (n != LEN || msg.msg_flags & MSG_TRUNC || taken < 0 ||
 	    memcmp(bytes, magic, MAGIC_LEN) ||
 	    bytes[MAGIC_LEN + SRDMA_NAME_LEN - 1]) {
 		srdma_shm_hello_close(hello);
@@ -108,7 +83,7 @@ int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
 
 void srdma_shm_hello_close(struct srdma_shm_hello *hello)
 {
-	for (int i = 0; i < hello->nfds && i < SRDMA_SHM_HELLO_FDS; i++)
+	for (int i = 0; i < hello->nfds; i++)
 		close(hello->fds[i]);
 	hello->nfds = 0;
 }

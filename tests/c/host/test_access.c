@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,19 +20,17 @@
 
 #include "host/access.h"
 #include "host/objects.h"
+#include "support/fake_agent.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
 
 struct fixture {
 	struct fake_worker worker;
-	char path[SRDMA_SOCKET_PATH]; /* of the agent */
-	int listener;
-	pthread_t thread;
-	/* Serves a channel; passed: a connection to the worker. */
-	void (*act)(int fd, int passed);
-	char first[4096]; /* the last first message, as text */
+	struct fake_agent agent;
 	char nowhere[SRDMA_SOCKET_PATH];
 };
+
+static const char *worker; /* path of its control socket */
 
 /* --- the agent ----------------------------------------------------------- */
 
@@ -48,107 +45,68 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-static void *run(void *arg)
+/* Reports an event with n descriptors, the first a connection to the worker. */
+static void report_passing(int fd, const char *event, const char *code,
+			   unsigned n)
 {
-	struct fixture *f = arg;
+	int passed = connect_to(worker);
 
-	for (;;) {
-		int passed, n, fd = accept(f->listener, NULL, NULL);
-
-		if (fd < 0)
-			return NULL;
-		n = (int)recv(fd, f->first, sizeof(f->first) - 1, 0);
-		for (int i = 0; i < n; i++) /* so that strstr() finds all */
-			if (!f->first[i])
-				f->first[i] = '.';
-		passed = connect_to(f->worker.path);
-		f->act(fd, passed);
-		close(passed);
-		close(fd);
-	}
+	fake_agent_report(
+		fd, event, code,
+		&(struct srdma_socket_fds){ .fd = { passed }, .n = n });
+	close(passed);
 }
 
-static void report(int fd, const char *event, const char *code,
-		   const struct srdma_socket_fds *fds)
+static void pass(int fd)
 {
-	struct srdma_message w = { 0 };
-
-	srdma_message_map(&w, 3);
-	srdma_message_text(&w, "event");
-	srdma_message_text(&w, event);
-	srdma_message_text(&w, "code");
-	srdma_message_text(&w, code);
-	srdma_message_text(&w, "text");
-	srdma_message_text(&w, "because");
-	assert_int_equal(srdma_message_finish(&w), 0);
-	srdma_socket_send(fd, w.data, w.len, fds, INT64_MAX);
-	srdma_message_free(&w);
+	report_passing(fd, "opened", "", 1);
 }
 
-static void pass(int fd, int passed)
+static void pass_several(int fd)
 {
-	report(fd, "opened", "",
-	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+	report_passing(fd, "opened", "", 3);
 }
 
-static void pass_several(int fd, int passed)
+static void pass_nothing(int fd)
 {
-	report(fd, "opened", "",
-	       &(struct srdma_socket_fds){ .fd = { passed, 0, 0 }, .n = 3 });
+	fake_agent_report(fd, "opened", "", NULL);
 }
 
-static void pass_nothing(int fd, int passed)
+static void pass_with_an_error(int fd)
 {
-	(void)passed;
-	report(fd, "opened", "", NULL);
+	report_passing(fd, "error", "worker", 1);
 }
 
-static void pass_with_an_error(int fd, int passed)
+static void pass_with_another_event(int fd)
 {
-	report(fd, "error", "worker",
-	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+	report_passing(fd, "ready", "", 1);
 }
 
-static void pass_with_another_event(int fd, int passed)
+static void refuse_by_policy(int fd)
 {
-	report(fd, "ready", "",
-	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+	fake_agent_report(fd, "error", "policy", NULL);
 }
 
-static void refuse_by_policy(int fd, int passed)
+static void refuse_by_quota(int fd)
 {
-	(void)passed;
-	report(fd, "error", "policy", NULL);
+	fake_agent_report(fd, "error", "quota", NULL);
 }
 
-static void refuse_by_quota(int fd, int passed)
-{
-	(void)passed;
-	report(fd, "error", "quota", NULL);
-}
-
-static void end(int fd, int passed)
+static void end(int fd)
 {
 	(void)fd;
-	(void)passed;
 }
 
 static int setup(void **state)
 {
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
 	fake_worker_start(&f->worker);
-	snprintf(f->path, sizeof(f->path), "%s/agent", f->worker.folder);
+	worker = f->worker.path;
 	snprintf(f->nowhere, sizeof(f->nowhere), "%s/none", f->worker.folder);
-	strcpy(name.sun_path, f->path);
-	f->act = pass;
-	f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(
-		bind(f->listener, (struct sockaddr *)&name, sizeof(name)), 0);
-	assert_int_equal(listen(f->listener, 4), 0);
-	assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+	f->agent.act = pass;
+	fake_agent_start(&f->agent, f->worker.folder);
 	*state = f;
 	return 0;
 }
@@ -157,10 +115,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	shutdown(f->listener, SHUT_RDWR);
-	pthread_join(f->thread, NULL);
-	close(f->listener);
-	unlink(f->path);
+	fake_agent_stop(&f->agent);
 	fake_worker_stop(&f->worker);
 	free(f);
 	return 0;
@@ -196,21 +151,21 @@ static void test_connections_from_the_agent(void **state)
 	struct srdma_pd *pd;
 	struct srdma_mr *mr;
 
-	assert_int_equal(srdma_open_device(&d, f->nowhere, f->path), 0);
+	assert_int_equal(srdma_open_device(&d, f->nowhere, f->agent.path), 0);
 	assert_true(d->restricted);
-	assert_non_null(strstr(f->first, "open"));
-	assert_non_null(strstr(f->first, f->nowhere));
+	assert_non_null(strstr(f->agent.first, "open"));
+	assert_non_null(strstr(f->agent.first, f->nowhere));
 	assert_int_equal(fcntl(srdma_control_fd(d->control), F_GETFD),
 			 FD_CLOEXEC);
-	memset(f->first, 0, sizeof(f->first));
+	memset(f->agent.first, 0, sizeof(f->agent.first));
 	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
-	assert_non_null(strstr(f->first, f->nowhere));
+	assert_non_null(strstr(f->agent.first, f->nowhere));
 	assert_int_equal(
 		srdma_alloc_mr(&mr, pd,
 			       &(struct srdma_mr_attr){ .length = 64 }),
 		0);
 	assert_int_equal(srdma_dereg_mr(mr), 0);
-	f->act = refuse_by_quota;
+	f->agent.act = refuse_by_quota;
 	{
 		struct srdma_pd *other;
 
@@ -227,9 +182,10 @@ static void test_direct_connections_come_first(void **state)
 	struct fixture *f = *state;
 	struct srdma_device *d;
 
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
+			 0);
 	assert_false(d->restricted);
-	assert_string_equal(f->first, "");
+	assert_string_equal(f->agent.first, "");
 	assert_int_equal(srdma_close_device(d), 0);
 }
 
@@ -249,7 +205,8 @@ static void test_worker_that_closes_the_connection(void **state)
 	struct srdma_device *d;
 
 	f->worker.hook = close_first;
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
+			 0);
 	assert_true(d->restricted);
 	assert_int_equal(srdma_close_device(d), 0);
 }
@@ -257,7 +214,7 @@ static void test_worker_that_closes_the_connection(void **state)
 static void test_refusals(void **state)
 {
 	static const struct {
-		void (*act)(int fd, int passed);
+		void (*act)(int fd);
 		int rc;
 		const char *says;
 	} rows[] = {
@@ -273,23 +230,24 @@ static void test_refusals(void **state)
 	struct srdma_control *c;
 	const int before = descriptors();
 
-	strcpy(agent.path, f->path);
+	strcpy(agent.path, f->agent.path);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct srdma_device *d;
 
-		f->act = rows[i].act;
+		f->agent.act = rows[i].act;
 		assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere),
 				 rows[i].rc);
 		assert_null(c);
 		says(rows[i].says);
 		/* the worker's own refusal is told too */
-		assert_int_equal(srdma_open_device(&d, f->nowhere, f->path),
-				 -ENOENT);
+		assert_int_equal(
+			srdma_open_device(&d, f->nowhere, f->agent.path),
+			-ENOENT);
 		assert_null(d);
 		says("no worker at");
 		says(rows[i].says);
 	}
-	f->act = pass;
+	f->agent.act = pass;
 	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
 	srdma_control_close(c);
 	until_descriptors(before);
@@ -302,8 +260,8 @@ static void test_several_descriptors(void **state)
 	struct srdma_control *c;
 	const int before = descriptors();
 
-	strcpy(agent.path, f->path);
-	f->act = pass_several;
+	strcpy(agent.path, f->agent.path);
+	f->agent.act = pass_several;
 	/* the last one is no control connection, but is owned and closed */
 	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
 	until_descriptors(before + 1);
@@ -317,18 +275,20 @@ static void test_user_of_the_agent(void **state)
 	struct srdma_device *d;
 
 	setenv("SRDMA_AGENT_USER", "no-such-user", 1);
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path),
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
 			 -EINVAL);
 	says("no user no-such-user");
 	setenv("SRDMA_AGENT_USER", "4294967295", 1);
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path),
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
 			 -EINVAL);
 	setenv("SRDMA_AGENT_USER", "990", 1);
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
+			 0);
 	assert_int_equal(d->agent.user, 990);
 	assert_int_equal(srdma_close_device(d), 0);
 	setenv("SRDMA_AGENT_USER", "root", 1);
-	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->agent.path),
+			 0);
 	assert_int_equal(d->agent.user, 0);
 	assert_int_equal(srdma_close_device(d), 0);
 	unsetenv("SRDMA_AGENT_USER");
@@ -344,7 +304,7 @@ static int as_another_user(const struct fixture *f, uid_t trusted)
 	pid_t pid;
 	int status;
 
-	strcpy(agent.path, f->path);
+	strcpy(agent.path, f->agent.path);
 	pid = fork();
 	if (pid == 0) {
 		int r;
@@ -353,7 +313,7 @@ static int as_another_user(const struct fixture *f, uid_t trusted)
 		srdma_message_finish(&w);
 		if (setresuid(1235, 1235, 1235))
 			_exit(99);
-		r = srdma_channel_open(&c, &agent, &w, NULL);
+		r = srdma_channel_open(&c, &agent, &w, NULL, 10000);
 		if (r && !strstr(srdma_error_text(), want))
 			_exit(98);
 		_exit(-r);
@@ -376,12 +336,13 @@ static void test_agent_of_a_third_user(void **state)
 		skip();
 	}
 	/* SO_PEERCRED of a listener is the user that called listen() */
-	strcpy(path, f->path);
-	snprintf(f->path, sizeof(f->path), "%s/third", f->worker.folder);
-	strcpy(name.sun_path, f->path);
+	strcpy(path, f->agent.path);
+	snprintf(f->agent.path, sizeof(f->agent.path), "%s/third",
+		 f->worker.folder);
+	strcpy(name.sun_path, f->agent.path);
 	fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
-	assert_int_equal(chmod(f->path, 0666), 0);
+	assert_int_equal(chmod(f->agent.path, 0666), 0);
 	assert_int_equal(chmod(f->worker.folder, 0711), 0);
 	assert_int_equal(seteuid(1234), 0);
 	assert_int_equal(listen(fd, 4), 0);
@@ -390,8 +351,8 @@ static void test_agent_of_a_third_user(void **state)
 	assert_int_equal(as_another_user(f, 0), EPERM);
 	assert_int_equal(as_another_user(f, 1236), EPERM);
 	close(fd);
-	unlink(f->path);
-	strcpy(f->path, path);
+	unlink(f->agent.path);
+	strcpy(f->agent.path, path);
 }
 
 #define AGENT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,85 +14,29 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "host/channel.h"
 #include "host/message.h"
+#include "support/fake_agent.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
+#include "support/shifted_clock.h"
 
 enum { FEW_MS = 100, LONG_MS = 20000 };
 
-struct agent {
-	char path[SRDMA_SOCKET_PATH];
-	pthread_t thread;
-	int listener;
-	/* Called after the first message of a channel, which is closed when it
-	 * returns. */
-	void (*act)(int fd);
-	char first[8192]; /* the last first message, as text */
-};
-
 struct fixture {
 	struct fake_worker worker;
-	struct agent agent;
+	struct fake_agent agent;
 	struct srdma_device *device;
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 };
 
-/* --- the agent ----------------------------------------------------------- */
-
-static void read_first(struct agent *a, int fd, struct srdma_socket_fds *fds)
-{
-	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), fds,
-				     INT64_MAX);
-
-	for (int i = 0; i < n; i++) /* so that strstr() finds everything */
-		if (!a->first[i])
-			a->first[i] = '.';
-}
-
-static void *run(void *arg)
-{
-	struct agent *a = arg;
-
-	for (;;) {
-		struct srdma_socket_fds fds;
-		int fd = accept(a->listener, NULL, NULL);
-
-		if (fd < 0)
-			return NULL;
-		read_first(a, fd, &fds);
-		a->act(fd);
-		srdma_socket_close_fds(&fds);
-		close(fd);
-	}
-}
-
-static void start_agent(struct agent *a, const char *folder)
-{
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-
-	snprintf(a->path, sizeof(a->path), "%s/agent", folder);
-	strcpy(name.sun_path, a->path);
-	a->listener = socket(AF_UNIX, SOCK_STREAM, 0);
-	assert_int_equal(
-		bind(a->listener, (struct sockaddr *)&name, sizeof(name)), 0);
-	assert_int_equal(listen(a->listener, 4), 0);
-	assert_int_equal(pthread_create(&a->thread, NULL, run, a), 0);
-}
-
-static void stop_agent(struct agent *a)
-{
-	shutdown(a->listener, SHUT_RDWR);
-	pthread_join(a->thread, NULL);
-	close(a->listener);
-	unlink(a->path);
-}
+static struct fake_agent *agent;  /* that of the fixture */
+static void (*restarted)(int fd); /* what it does after its restart */
 
 static int setup(void **state)
 {
@@ -99,7 +44,8 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	fake_worker_start(&f->worker);
-	start_agent(&f->agent, f->worker.folder);
+	agent = &f->agent;
+	fake_agent_start(&f->agent, f->worker.folder);
 	assert_int_equal(
 		srdma_open_device(&f->device, f->worker.path, f->agent.path),
 		0);
@@ -116,7 +62,8 @@ static int teardown(void **state)
 	assert_int_equal(srdma_destroy_qp(f->qp), 0);
 	assert_int_equal(srdma_dealloc_pd(f->pd), 0);
 	assert_int_equal(srdma_close_device(f->device), 0);
-	stop_agent(&f->agent);
+	fake_agent_stop(&f->agent);
+	shift_clock(0);
 	fake_worker_stop(&f->worker);
 	free(f);
 	return 0;
@@ -126,18 +73,7 @@ static int teardown(void **state)
 
 static void report(int fd, const char *event, const char *code)
 {
-	struct srdma_message w = { 0 };
-
-	srdma_message_map(&w, 3);
-	srdma_message_text(&w, "event");
-	srdma_message_text(&w, event);
-	srdma_message_text(&w, "code");
-	srdma_message_text(&w, code);
-	srdma_message_text(&w, "text");
-	srdma_message_text(&w, "because");
-	assert_int_equal(srdma_message_finish(&w), 0);
-	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
-	srdma_message_free(&w);
+	fake_agent_report(fd, event, code, NULL);
 }
 
 /* Reads until the program closes the channel. */
@@ -525,8 +461,6 @@ static void test_end_of_a_connection(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(connect_and_check(f, end_after_ready), -ECONNRESET);
-	says("the agent ended");
 	assert_int_equal(connect_and_check(f, fail_after_ready), -ETIMEDOUT);
 	says("timeout: because");
 }
@@ -577,10 +511,10 @@ static void test_agent_that_does_not_read(void **state)
 	struct fixture *f = *state;
 	struct srdma_connection *c = connect_at(f, be_deaf);
 
-	while (send(srdma_connection_fd(c), "x", 1, MSG_DONTWAIT) > 0)
-		;
 	/* a call that waits for longer finds the end of the agent */
-	assert_int_equal(srdma_renew(c, FEW_MS), -ETIMEDOUT);
+	do
+		assert_int_equal(srdma_renew(c, 0), -ETIMEDOUT);
+	while (strstr(srdma_error_text(), "no new secrets in 0 ms"));
 	says("did not read a message in time");
 	assert_int_equal(srdma_check_connection(c), 0);
 	srdma_disconnect(c);
@@ -601,7 +535,8 @@ static void test_message_sent_in_part(void **state)
 	srdma_message_bytes(&big, data, sizeof(data));
 	assert_int_equal(srdma_message_finish(&big), 0);
 	strcpy(place.path, f->agent.path);
-	assert_int_equal(srdma_channel_open(&c, &place, &first, NULL), 0);
+	assert_int_equal(srdma_channel_open(&c, &place, &first, NULL, LONG_MS),
+			 0);
 	assert_int_equal(srdma_channel_send(c, &big, NULL,
 					    srdma_socket_deadline(FEW_MS)),
 			 -ETIMEDOUT);
@@ -614,7 +549,172 @@ static void test_message_sent_in_part(void **state)
 	srdma_message_free(&big);
 }
 
+/* --- a restarted agent --------------------------------------------------- */
+
+static void end_and_restart(int fd)
+{
+	introduce_with_keys(fd);
+	report(fd, "ready", "");
+	agent->act = restarted;
+}
+
+/* Reports that every request for renewal is complete. */
+static void renew(int fd)
+{
+	uint8_t message[256];
+	ssize_t n;
+
+	while ((n = recv(fd, message, sizeof(message), 0)) > 0) {
+		struct srdma_message w = { 0 };
+
+		srdma_message_map(&w, 2);
+		srdma_message_text(&w, "event");
+		srdma_message_text(&w, "renewed");
+		srdma_message_text(&w, "wish");
+		srdma_message_uint(&w, message[n - 1]);
+		assert_int_equal(srdma_message_finish(&w), 0);
+		srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
+		srdma_message_free(&w);
+	}
+}
+
+static void take_over(int fd)
+{
+	report(fd, "ready", "");
+	renew(fd);
+}
+
+static void take_over_late(int fd)
+{
+	(void)fd;
+	usleep(1000 * FEW_MS);
+	agent->act = take_over;
+}
+
+/* Reports `ready` and ends once more. */
+static void take_over_and_end(int fd)
+{
+	report(fd, "ready", "");
+	agent->act = take_over;
+}
+
+/* The connection goes on, and a renewal that was requested meanwhile is requested
+ * again. */
+static void test_restarted_agent(void **state)
+{
+	static void (*const ways[])(int fd) = { take_over, take_over_late,
+						take_over_and_end };
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		struct srdma_connection *c;
+		struct srdma_connection_info info;
+		struct srdma_qp_query query;
+
+		restarted = ways[i];
+		c = connect_at(f, end_and_restart);
+		assert_int_equal(srdma_check_connection(c), 0);
+		assert_int_equal(srdma_renew(c, LONG_MS), 0);
+		assert_non_null(strstr(f->agent.first, "rejoin"));
+		assert_non_null(strstr(f->agent.first, "qpns"));
+		assert_non_null(strstr(f->agent.first, f->worker.path));
+		assert_int_equal(srdma_renew(c, LONG_MS), 0);
+		assert_int_equal(srdma_check_connection(c), 0);
+		srdma_query_connection(c, &info);
+		assert_string_equal(info.identity, "x");
+		srdma_query_qp(f->qp, &query);
+		assert_int_equal(query.status, SRDMA_QP_STATUS_CONNECTED);
+		srdma_disconnect(c);
+	}
+}
+
+/* An event loop that calls srdma_check_connection() whenever the descriptor is
+ * readable: the connection goes on, and the loop does not spin. */
+static void test_descriptor_of_a_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_connection *c;
+	struct pollfd p = { .events = POLLIN };
+	int calls = 0;
+
+	restarted = take_over_late;
+	c = connect_at(f, end_and_restart);
+	p.fd = srdma_connection_fd(c);
+	while (poll(&p, 1, f->agent.channels < 3 ? LONG_MS : FEW_MS)) {
+		assert_int_equal(srdma_check_connection(c), 0);
+		assert_true(++calls < 20);
+	}
+	assert_int_equal(f->agent.channels, 3);
+	assert_int_equal(srdma_renew(c, LONG_MS), 0);
+	srdma_disconnect(c);
+}
+
+static void test_agent_that_is_not_restarted(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_connection_attr attr;
+	struct srdma_connection *c, *other;
+	struct srdma_qp_query query;
+	struct srdma_qp *qp;
+	int rc;
+
+	restarted = end;
+	c = connect_at(f, end_and_restart);
+	assert_int_equal(srdma_renew(c, FEW_MS), -EAGAIN);
+	says("is away: start it again");
+	fake_agent_stop(&f->agent);
+	assert_int_equal(srdma_check_connection(c), 0);
+	srdma_query_qp(f->qp, &query);
+	assert_int_equal(query.status, SRDMA_QP_STATUS_CONNECTED);
+	assert_int_equal(srdma_create_qp(&qp, f->pd, NULL), 0);
+	attr = attr_of(f);
+	attr.qps = &qp;
+	assert_int_equal(srdma_connect(&other, f->pd, "host", 7, &attr),
+			 -ENOENT);
+	says("no agent at");
+	srdma_query_qp(qp, &query);
+	assert_int_equal(query.status, SRDMA_QP_STATUS_INIT); /* try again */
+	assert_int_equal(srdma_destroy_qp(qp), 0);
+	shift_clock(60);
+	for (int ms = 0; !(rc = srdma_check_connection(c)) && ms < 5000; ms++)
+		usleep(1000);
+	assert_int_equal(rc, -ECONNRESET);
+	says("no other for 60 s");
+	assert_int_equal(srdma_renew(c, FEW_MS), -ECONNRESET);
+	srdma_disconnect(c);
+	fake_agent_start(&f->agent, f->worker.folder);
+}
+
+static void test_restarted_agent_that_refuses(void **state)
+{
+	static const struct {
+		const char *code;
+		int rc;
+	} rows[] = { { "closed", -ECONNABORTED },
+		     { "policy", -EPERM },
+		     { "worker", -EIO } };
+	struct fixture *f = *state;
+
+	restarted = fail_with_code;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		next_code = rows[i].code;
+		assert_int_equal(connect_and_check(f, end_and_restart),
+				 rows[i].rc);
+		says(": because");
+	}
+	restarted = send_no_map;
+	assert_int_equal(connect_and_check(f, end_and_restart), -EPROTO);
+	restarted = close_early;
+	assert_int_equal(connect_and_check(f, end_and_restart), -ESHUTDOWN);
+}
+
 /* --- listeners ----------------------------------------------------------- */
+
+static void be_listening(int fd)
+{
+	report(fd, "listening", "");
+	wait_end(fd);
+}
 
 static void refuse_listener(int fd)
 {
@@ -639,6 +739,25 @@ static void listen_and_end(int fd)
 {
 	report(fd, "listening", "");
 	report(fd, "refused", "tls");
+	agent->act = restarted;
+}
+
+static void listen_and_report(int fd)
+{
+	struct srdma_message w = { 0 };
+
+	report(fd, "listening", "");
+	srdma_message_map(&w, 3);
+	srdma_message_text(&w, "event");
+	srdma_message_text(&w, "arrived");
+	srdma_message_text(&w, "identity");
+	srdma_message_text(&w, "x");
+	srdma_message_text(&w, "arrival");
+	srdma_message_uint(&w, 7);
+	assert_int_equal(srdma_message_finish(&w), 0);
+	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
+	srdma_message_free(&w);
+	wait_end(fd);
 }
 
 static void test_listeners(void **state)
@@ -663,11 +782,53 @@ static void test_listeners(void **state)
 	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &no_name),
 			 -EINVAL);
 	assert_null(l);
-	f->agent.act = listen_and_end;
+	f->agent.act = be_listening;
 	assert_int_equal(srdma_listen(&l, f->device, "::1", 0, &attr), 0);
 	assert_int_not_equal(srdma_listener_port(l), 0);
 	assert_int_equal(srdma_close_device(f->device), -EBUSY);
+	assert_int_equal(srdma_get_request(l, &request, FEW_MS), -ETIMEDOUT);
+	says("no peer came in 100 ms");
+	srdma_close_listener(l);
+}
+
+/* The restarted agent gets the listening socket again. */
+static void test_listener_at_a_restarted_agent(void **state)
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+	struct srdma_request request;
+	uint16_t port;
+
+	restarted = listen_and_report;
+	f->agent.act = listen_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	port = srdma_listener_port(l);
+	f->agent.passed = 0;
+	assert_int_equal(srdma_get_request(l, &request, LONG_MS), 0);
+	assert_int_equal(request.arrival, 7);
+	assert_int_equal(f->agent.passed, 1);
+	srdma_close_listener(l);
+	f->agent.act = be_listening;
+	/* the socket was closed */
+	assert_int_equal(srdma_listen(&l, f->device, NULL, port, &attr), 0);
+	srdma_close_listener(l);
+
+	restarted = refuse_listener;
+	f->agent.act = listen_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	assert_int_equal(srdma_get_request(l, &request, LONG_MS), -EINVAL);
+	says("credentials: because");
+	srdma_close_listener(l);
+
+	restarted = end;
+	f->agent.act = listen_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	assert_int_equal(srdma_get_request(l, &request, FEW_MS), -EAGAIN);
+	says("is away: start it again");
+	shift_clock(60);
 	assert_int_equal(srdma_get_request(l, &request, LONG_MS), -ECONNRESET);
+	says("no other for 60 s");
 	srdma_close_listener(l);
 }
 
@@ -698,12 +859,6 @@ int getaddrinfo(const char *name, const char *service,
 	}
 	*(void **)&usual = dlsym(RTLD_NEXT, "getaddrinfo");
 	return usual(name, service, hints, found);
-}
-
-static void be_listening(int fd)
-{
-	report(fd, "listening", "");
-	wait_end(fd);
 }
 
 /* 1 if a TCP connection to the loopback address of the family succeeds. */
@@ -801,7 +956,12 @@ int main(void)
 		each(test_renewal_without_a_request),
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
+		each(test_restarted_agent),
+		each(test_descriptor_of_a_connection),
+		each(test_agent_that_is_not_restarted),
+		each(test_restarted_agent_that_refuses),
 		each(test_listeners),
+		each(test_listener_at_a_restarted_agent),
 		each(test_listening_at_every_address),
 		each(test_names_of_a_listener),
 	};

@@ -11,8 +11,7 @@
 
 #include <cmocka.h>
 
-#include "requests_impl.h"
-#include "support/relay_pair.h"
+#include "support/players.h"
 
 enum {
 	OWN_UID = 1000, /* of the worker */
@@ -23,94 +22,15 @@ enum {
 	ANOTHER = 3,
 };
 
-struct player {
-	struct client client; /* must be first: send() gets only this */
-	struct srdma_ctl_msg last;
-};
-
-/* Side 0 of the pair gets the requests. */
-struct scene {
-	struct pair pair;
-	struct requests *requests;
-	struct player owner, other, another;
-};
-
-static void take_answer(struct client *client, const struct answer *a)
-{
-	struct player *p = (struct player *)client;
-
-	assert_int_equal(
-		srdma_ctl_decode(&p->last, SRDMA_CTL_ANSWER, a->data, a->len),
-		0);
-}
-
-static struct player player(unsigned number, uint32_t uid)
-{
-	return (struct player){ .client = { .number = number,
-					    .pid = 100 + (int)number,
-					    .pidfd = -1,
-					    .uid = uid } };
-}
+static struct player owner, other, another;
 
 static void begin(struct scene *s, int agent_only)
 {
-	static const uint8_t suites[SRDMA_CTL_SUITES_LEN];
-	const struct side *side = &s->pair.side[0];
-	struct requests_params params = {
-		.host_dev = "mem",
-		.name = "a",
-		.suites = suites,
-		.send = take_answer,
-		.agent_uid = agent_only ? AGENT_UID : OWN_UID,
-		.agent_only = agent_only,
-	};
-
-	memset(s, 0, sizeof(*s));
-	pair_defaults(&s->pair);
-	pair_open(&s->pair);
-	pair_connect(&s->pair, 0);
-	params.relay = side->relay;
-	params.host = side->host;
-	params.wire = side->wire;
-	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, side->leg,
-				  &(struct legs_opener){ .connection = OWNER }),
-			 0);
-	s->owner = player(OWNER, OWN_UID);
-	s->other = player(OTHER, agent_only ? AGENT_UID : OWN_UID);
-	s->another = player(ANOTHER, 0);
-}
-
-static void end(struct scene *s)
-{
-	requests_destroy(s->requests);
-	pair_close(&s->pair);
-}
-
-/* Returns the status of the answer. */
-static uint32_t ask(struct scene *s, struct player *p,
-		    const struct srdma_ctl_msg *m)
-{
-	struct message message = { .nfds = 0 };
-	int len = srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, m);
-
-	assert_true(len > 0);
-	message.len = (size_t)len;
-	memset(&p->last, 0, sizeof(p->last));
-	assert_int_equal(requests_handle(s->requests, &p->client, &message), 0);
-	assert_int_equal(p->last.kind, m->kind);
-	return p->last.status;
-}
-
-static uint32_t ask_agent(struct scene *s, struct player *p)
-{
-	return ask(s, p, &(struct srdma_ctl_msg){ .kind = SRDMA_CTL_AGENT });
-}
-
-static void says(const struct player *p, const char *text)
-{
-	if (!strstr(p->last.text, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, p->last.text);
+	scene_begin(s, OWNER, agent_only ? AGENT_UID : OWN_UID, agent_only);
+	owner = player_make(OWNER, 100 + OWNER, OWN_UID);
+	other = player_make(OTHER, 100 + OTHER,
+			    agent_only ? AGENT_UID : OWN_UID);
+	another = player_make(ANOTHER, 100 + ANOTHER, 0);
 }
 
 /* --- the role --------------------------------------------------------------- */
@@ -132,12 +52,12 @@ static void test_users_that_may_be_the_agent(void **state)
 		struct scene s;
 
 		begin(&s, rows[i].agent_only);
-		s.other.client.uid = rows[i].uid;
-		assert_int_equal(ask_agent(&s, &s.other), rows[i].status);
+		other.client.uid = rows[i].uid;
+		assert_int_equal(ask_agent(&s, &other), rows[i].status);
 		if (rows[i].status)
-			says(&s.other, "or root");
+			player_says(&other, "or root");
 		assert_int_equal(s.requests->agents, !rows[i].status);
-		end(&s);
+		scene_end(&s);
 	}
 }
 
@@ -148,22 +68,22 @@ static void test_one_process_is_the_agent(void **state)
 
 	(void)state;
 	begin(&s, 0);
-	assert_int_equal(ask_agent(&s, &s.other), 0);
-	assert_int_equal(ask_agent(&s, &s.other), 0);
+	assert_int_equal(ask_agent(&s, &other), 0);
+	assert_int_equal(ask_agent(&s, &other), 0);
 	assert_int_equal(s.requests->agents, 1);
-	assert_int_equal(ask_agent(&s, &s.another), EBUSY);
-	says(&s.another, "process 102 is the agent");
-	requests_leave(s.requests, &s.another.client);
-	assert_int_equal(ask_agent(&s, &s.another), EBUSY);
+	assert_int_equal(ask_agent(&s, &another), EBUSY);
+	player_says(&another, "process 102 is the agent");
+	requests_leave(s.requests, &another.client);
+	assert_int_equal(ask_agent(&s, &another), EBUSY);
 	/* another connection of the same process */
-	s.owner.client.pid = s.other.client.pid;
-	assert_int_equal(ask_agent(&s, &s.owner), 0);
-	requests_leave(s.requests, &s.other.client);
-	assert_int_equal(ask_agent(&s, &s.another), EBUSY);
-	requests_leave(s.requests, &s.owner.client);
+	owner.client.pid = other.client.pid;
+	assert_int_equal(ask_agent(&s, &owner), 0);
+	requests_leave(s.requests, &other.client);
+	assert_int_equal(ask_agent(&s, &another), EBUSY);
+	requests_leave(s.requests, &owner.client);
 	assert_int_equal(s.requests->agents, 0);
-	assert_int_equal(ask_agent(&s, &s.another), 0);
-	end(&s);
+	assert_int_equal(ask_agent(&s, &another), 0);
+	scene_end(&s);
 }
 
 /* --- requests of the agent ---------------------------------------------------- */
@@ -218,7 +138,8 @@ static void refused(struct scene *s, struct player *p)
 
 	for (unsigned i = 0; request_of_agent(s, i, &m, &status); i++) {
 		assert_int_equal(ask(s, p, &m), EPERM);
-		says(p, needs_role(&m) ? "without the role AGENT"
+		player_says(p, needs_role(&m)
+				       ? "without the role AGENT"
 				       : "from the agent of this worker only");
 	}
 	assert_int_equal(pair_state(&s->pair, 0, 0, NULL), SRDMA_QP_RTS);
@@ -242,8 +163,8 @@ static void test_requests_without_an_agent(void **state)
 
 	(void)state;
 	begin(&s, 0);
-	accepted(&s, &s.owner, 0);
-	end(&s);
+	accepted(&s, &owner, 0);
+	scene_end(&s);
 }
 
 static void test_requests_reserved_by_an_agent(void **state)
@@ -252,13 +173,13 @@ static void test_requests_reserved_by_an_agent(void **state)
 
 	(void)state;
 	begin(&s, 0);
-	assert_int_equal(ask_agent(&s, &s.other), 0);
-	refused(&s, &s.owner);
-	refused(&s, &s.another); /* root has no privilege here */
+	assert_int_equal(ask_agent(&s, &other), 0);
+	refused(&s, &owner);
+	refused(&s, &another); /* root has no privilege here */
 	/* they are free again when the agent has ended */
-	requests_leave(s.requests, &s.other.client);
-	accepted(&s, &s.owner, 0);
-	end(&s);
+	requests_leave(s.requests, &other.client);
+	accepted(&s, &owner, 0);
+	scene_end(&s);
 }
 
 static void test_requests_reserved_by_the_option(void **state)
@@ -267,13 +188,13 @@ static void test_requests_reserved_by_the_option(void **state)
 
 	(void)state;
 	begin(&s, 1);
-	refused(&s, &s.owner);
-	refused(&s, &s.other);
-	assert_int_equal(ask_agent(&s, &s.other), 0);
-	refused(&s, &s.owner);
-	requests_leave(s.requests, &s.other.client);
-	refused(&s, &s.owner);
-	end(&s);
+	refused(&s, &owner);
+	refused(&s, &other);
+	assert_int_equal(ask_agent(&s, &other), 0);
+	refused(&s, &owner);
+	requests_leave(s.requests, &other.client);
+	refused(&s, &owner);
+	scene_end(&s);
 }
 
 /* The agent uses legs without ATTACH, and QPs of any leg. */
@@ -286,11 +207,11 @@ static void test_agent_uses_every_leg(void **state)
 		(void)state;
 		begin(&s, agent_only);
 		wait.qpn = s.pair.side[0].qp[0].qpn;
-		assert_int_equal(ask(&s, &s.other, &wait), EPERM);
-		assert_int_equal(ask_agent(&s, &s.other), 0);
-		assert_int_equal(ask(&s, &s.other, &wait), 0);
-		accepted(&s, &s.other, 1);
-		end(&s);
+		assert_int_equal(ask(&s, &other, &wait), EPERM);
+		assert_int_equal(ask_agent(&s, &other), 0);
+		assert_int_equal(ask(&s, &other, &wait), 0);
+		accepted(&s, &other, 1);
+		scene_end(&s);
 	}
 }
 
@@ -304,13 +225,13 @@ static void test_rights_end_with_the_connection(void **state)
 	(void)state;
 	begin(&s, 0);
 	wait.qpn = s.pair.side[0].qp[0].qpn;
-	assert_int_equal(ask_agent(&s, &s.other), 0);
-	requests_leave(s.requests, &s.other.client);
-	assert_int_equal(ask(&s, &s.owner, &wait), 0);
-	s.other = player(OTHER, OWN_UID);
-	assert_int_equal(ask(&s, &s.other, &wait), EPERM);
-	says(&s.other, "of this connection");
-	end(&s);
+	assert_int_equal(ask_agent(&s, &other), 0);
+	requests_leave(s.requests, &other.client);
+	assert_int_equal(ask(&s, &owner, &wait), 0);
+	other = player_make(OTHER, 100 + OTHER, OWN_UID);
+	assert_int_equal(ask(&s, &other, &wait), EPERM);
+	player_says(&other, "of this connection");
+	scene_end(&s);
 }
 
 /* The requests of programs are theirs while there is an agent too. */
@@ -322,7 +243,7 @@ static void test_programs_keep_their_requests(void **state)
 
 	(void)state;
 	begin(&s, 1);
-	assert_int_equal(ask_agent(&s, &s.other), 0);
+	assert_int_equal(ask_agent(&s, &other), 0);
 	memset(rows, 0, sizeof(rows));
 	rows[0] = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_STATS };
 	rows[1] = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_HELLO,
@@ -338,8 +259,8 @@ static void test_programs_keep_their_requests(void **state)
 	rows[4].dereg_mr.leg = srdma_relay_leg_id(s.pair.side[0].leg);
 	rows[4].dereg_mr.key = s.pair.side[0].key;
 	for (m = rows; m < rows + 5; m++)
-		assert_int_equal(ask(&s, &s.owner, m), 0);
-	end(&s);
+		assert_int_equal(ask(&s, &owner, m), 0);
+	scene_end(&s);
 }
 
 /* --- KEEP, ADOPT ------------------------------------------------------------- */
@@ -361,12 +282,12 @@ static void test_agent_adopts_what_the_former_one_kept(void **state)
 	memcpy(keep.keep.data, "kept data", 9);
 	for (int n = 0; n < 4; n++)
 		keep.keep.qpns[4 + n] = (uint8_t)(own->qpn >> (24 - 8 * n));
-	assert_int_equal(ask_agent(&s, &s.other), 0);
-	assert_int_equal(ask(&s, &s.other, &keep), 0);
-	requests_leave(s.requests, &s.other.client);
-	assert_int_equal(ask_agent(&s, &s.another), 0);
-	assert_int_equal(ask(&s, &s.another, &adopt), 0);
-	a = &s.another.last.adopted;
+	assert_int_equal(ask_agent(&s, &other), 0);
+	assert_int_equal(ask(&s, &other, &keep), 0);
+	requests_leave(s.requests, &other.client);
+	assert_int_equal(ask_agent(&s, &another), 0);
+	assert_int_equal(ask(&s, &another, &adopt), 0);
+	a = &another.last.adopted;
 	assert_int_equal(a->serial, 1);
 	assert_int_equal(a->leg, srdma_relay_leg_id(s.pair.side[0].leg));
 	assert_int_equal(a->n, 1);
@@ -380,8 +301,8 @@ static void test_agent_adopts_what_the_former_one_kept(void **state)
 			 peer->qpn);
 	assert_memory_equal(a->qps + 8, peer->eid, SRDMA_EID_LEN);
 	adopt.after = 1;
-	assert_int_equal(ask(&s, &s.another, &adopt), ENOENT);
-	end(&s);
+	assert_int_equal(ask(&s, &another, &adopt), ENOENT);
+	scene_end(&s);
 }
 
 int main(void)

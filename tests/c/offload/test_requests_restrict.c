@@ -13,60 +13,16 @@
 #include <cmocka.h>
 
 #include "log.h"
-#include "requests_impl.h"
-#include "support/relay_pair.h"
+#include "support/players.h"
 
 enum { UID = 1000, PLAYERS = 4, OWNER = 9, RING = 64, PAGE = 4096 };
 
-struct player {
-	struct client client; /* must be first: send() gets only this */
-	struct srdma_ctl_msg last;
-};
+/* Connections of one process, the agent; `agent` is its first one. */
+static struct player agent, player[PLAYERS];
 
-/* Side 0 of the pair gets the requests. The agent's first connection stays. */
-struct scene {
-	struct pair pair;
-	struct requests *requests;
-	struct player agent, player[PLAYERS];
-};
-
-static void take_answer(struct client *client, const struct answer *a)
+static struct player of_agent(unsigned connection)
 {
-	struct player *p = (struct player *)client;
-
-	assert_int_equal(
-		srdma_ctl_decode(&p->last, SRDMA_CTL_ANSWER, a->data, a->len),
-		0);
-}
-
-/* Connections of one process, the agent. */
-static struct player player(unsigned number)
-{
-	return (struct player){ .client = { .number = number,
-					    .pid = 100,
-					    .pidfd = -1,
-					    .uid = UID } };
-}
-
-/* Returns the status of the answer. */
-static uint32_t ask(struct scene *s, struct player *p,
-		    const struct srdma_ctl_msg *m)
-{
-	struct message message = { .nfds = 0 };
-	int len = srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, m);
-
-	assert_true(len > 0);
-	message.len = (size_t)len;
-	memset(&p->last, 0, sizeof(p->last));
-	assert_int_equal(requests_handle(s->requests, &p->client, &message), 0);
-	assert_int_equal(p->last.kind, m->kind);
-	return p->last.status;
-}
-
-static void says(const struct player *p, const char *text)
-{
-	if (!strstr(p->last.text, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, p->last.text);
+	return player_make(connection, 100, UID);
 }
 
 static const struct srdma_ctl_restrict many = { 10, 10,	       10,
@@ -81,56 +37,26 @@ static uint32_t restrict_as(struct scene *s, struct player *p,
 	return ask(s, p, &m);
 }
 
-static uint32_t ask_agent(struct scene *s, struct player *p)
-{
-	return ask(s, p, &(struct srdma_ctl_msg){ .kind = SRDMA_CTL_AGENT });
-}
-
 /* Makes a restricted connection of player i. Returns the status of RESTRICT. */
 static uint32_t restricted(struct scene *s, int i,
 			   const struct srdma_ctl_restrict *limits)
 {
-	s->player[i] = player((unsigned)i);
-	assert_int_equal(ask_agent(s, &s->player[i]), 0);
-	return restrict_as(s, &s->player[i], limits);
+	player[i] = of_agent((unsigned)i);
+	assert_int_equal(ask_agent(s, &player[i]), 0);
+	return restrict_as(s, &player[i], limits);
 }
 
 static void leave(struct scene *s, int i)
 {
-	requests_leave(s->requests, &s->player[i].client);
+	requests_leave(s->requests, &player[i].client);
 }
 
 static void begin(struct scene *s)
 {
-	static const uint8_t suites[SRDMA_CTL_SUITES_LEN];
-	const struct side *side = &s->pair.side[0];
-	struct requests_params params = {
-		.host_dev = "mem",
-		.name = "a",
-		.suites = suites,
-		.send = take_answer,
-		.agent_uid = UID,
-	};
-
-	memset(s, 0, sizeof(*s));
-	pair_defaults(&s->pair);
-	pair_open(&s->pair);
-	pair_connect(&s->pair, 0);
-	params.relay = side->relay;
-	params.host = side->host;
-	params.wire = side->wire;
-	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, side->leg,
-				  &(struct legs_opener){ .connection = OWNER }),
-			 0);
-	s->agent = player(OWNER + 1);
-	assert_int_equal(ask_agent(s, &s->agent), 0);
-}
-
-static void end(struct scene *s)
-{
-	requests_destroy(s->requests);
-	pair_close(&s->pair);
+	scene_begin(s, OWNER, UID, 0);
+	memset(player, 0, sizeof(player));
+	agent = of_agent(OWNER + 1);
+	assert_int_equal(ask_agent(s, &agent), 0);
 }
 
 static uint32_t open_leg(struct scene *s, struct player *p)
@@ -143,8 +69,8 @@ static uint32_t open_leg(struct scene *s, struct player *p)
 /* The leg and token of a new leg of player i. */
 static struct srdma_ctl_open_answer leg_of(struct scene *s, int i)
 {
-	assert_int_equal(open_leg(s, &s->player[i]), 0);
-	return s->player[i].last.opened;
+	assert_int_equal(open_leg(s, &player[i]), 0);
+	return player[i].last.opened;
 }
 
 static uint32_t make_qp(struct scene *s, struct player *p, uint32_t leg)
@@ -184,17 +110,17 @@ static void test_role_is_needed(void **state)
 
 	(void)state;
 	begin(&s);
-	s.player[0] = player(0);
-	assert_int_equal(restrict_as(&s, &s.player[0], &many), EPERM);
-	says(&s.player[0], "without the role AGENT for all legs");
-	assert_int_equal(ask(&s, &s.player[0],
+	player[0] = of_agent(0);
+	assert_int_equal(restrict_as(&s, &player[0], &many), EPERM);
+	player_says(&player[0], "without the role AGENT for all legs");
+	assert_int_equal(ask(&s, &player[0],
 			     &(struct srdma_ctl_msg){
 				     .kind = SRDMA_CTL_AGENT,
 				     .agent.flags = SRDMA_CTL_AGENT_ATTACHED }),
 			 0);
-	assert_int_equal(restrict_as(&s, &s.player[0], &many), EPERM);
-	assert_null(s.player[0].client.account);
-	end(&s);
+	assert_int_equal(restrict_as(&s, &player[0], &many), EPERM);
+	assert_null(player[0].client.account);
+	scene_end(&s);
 }
 
 static void test_role_ends(void **state)
@@ -206,17 +132,17 @@ static void test_role_ends(void **state)
 	(void)state;
 	begin(&s);
 	wait.qpn = s.pair.side[0].qp[0].qpn;
-	s.player[0] = player(0);
-	assert_int_equal(ask_agent(&s, &s.player[0]), 0);
-	s.player[0].client.pidfd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	assert_int_equal(restrict_as(&s, &s.player[0], &many), 0);
+	player[0] = of_agent(0);
+	assert_int_equal(ask_agent(&s, &player[0]), 0);
+	player[0].client.pidfd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(restrict_as(&s, &player[0], &many), 0);
 	/* the process of the connection is not the program's */
-	assert_int_equal(s.player[0].client.pidfd, -1);
+	assert_int_equal(player[0].client.pidfd, -1);
 	assert_int_equal(s.requests->agents, 1);
-	assert_int_equal(ask(&s, &s.player[0], &wait), EPERM);
-	assert_int_equal(ask(&s, &s.agent, &wait), 0);
-	assert_int_equal(ask(&s, &s.agent, &adopt), ENOENT);
-	end(&s);
+	assert_int_equal(ask(&s, &player[0], &wait), EPERM);
+	assert_int_equal(ask(&s, &agent, &wait), 0);
+	assert_int_equal(ask(&s, &agent, &adopt), ENOENT);
+	scene_end(&s);
 }
 
 static void test_illegal_restrictions(void **state)
@@ -229,23 +155,23 @@ static void test_illegal_restrictions(void **state)
 	begin(&s);
 	memset(none.account, 0, sizeof(none.account));
 	assert_int_equal(restricted(&s, 0, &none), EINVAL);
-	says(&s.player[0], "without an account");
-	s.player[0].client.waiting = 1;
-	assert_int_equal(restrict_as(&s, &s.player[0], &many), EISCONN);
-	s.player[0].client.waiting = 0;
-	assert_int_equal(open_leg(&s, &s.player[0]), 0);
-	memcpy(m.token, s.player[0].last.opened.token, sizeof(m.token));
-	assert_int_equal(restrict_as(&s, &s.player[0], &many), EISCONN);
-	says(&s.player[0], "is in use");
+	player_says(&player[0], "without an account");
+	player[0].client.waiting = 1;
+	assert_int_equal(restrict_as(&s, &player[0], &many), EISCONN);
+	player[0].client.waiting = 0;
+	assert_int_equal(open_leg(&s, &player[0]), 0);
+	memcpy(m.token, player[0].last.opened.token, sizeof(m.token));
+	assert_int_equal(restrict_as(&s, &player[0], &many), EISCONN);
+	player_says(&player[0], "is in use");
 	/* a leg of another connection, too */
-	s.player[1] = player(1);
-	assert_int_equal(ask_agent(&s, &s.player[1]), 0);
-	assert_int_equal(ask(&s, &s.player[1], &m), 0);
-	assert_int_equal(restrict_as(&s, &s.player[1], &many), EISCONN);
+	player[1] = of_agent(1);
+	assert_int_equal(ask_agent(&s, &player[1]), 0);
+	assert_int_equal(ask(&s, &player[1], &m), 0);
+	assert_int_equal(restrict_as(&s, &player[1], &many), EISCONN);
 	/* until that has ended */
 	leave(&s, 0);
-	assert_int_equal(restrict_as(&s, &s.player[1], &many), 0);
-	end(&s);
+	assert_int_equal(restrict_as(&s, &player[1], &many), 0);
+	scene_end(&s);
 }
 
 /* The agent compares it with the user of the program that gave it the token. */
@@ -256,20 +182,17 @@ static void test_attach_names_the_opener(void **state)
 	(void)state;
 	begin(&s);
 	assert_int_equal(restricted(&s, 0, &many), 0);
-	assert_int_equal(open_leg(&s, &s.player[0]), 0);
-	assert_int_equal(attach(&s, &s.agent, s.player[0].last.opened.token),
-			 0);
-	assert_string_equal(s.agent.last.attached.account, many.account);
-	s.player[1] = player(1);
-	s.player[1].client.uid = 4242;
-	assert_int_equal(open_leg(&s, &s.player[1]), 0);
-	assert_int_equal(attach(&s, &s.agent, s.player[1].last.opened.token),
-			 0);
-	assert_int_equal(s.agent.last.attached.leg,
-			 s.player[1].last.opened.leg);
-	assert_int_equal(s.agent.last.attached.user, 4242);
-	assert_string_equal(s.agent.last.attached.account, "");
-	end(&s);
+	assert_int_equal(open_leg(&s, &player[0]), 0);
+	assert_int_equal(attach(&s, &agent, player[0].last.opened.token), 0);
+	assert_string_equal(agent.last.attached.account, many.account);
+	player[1] = of_agent(1);
+	player[1].client.uid = 4242;
+	assert_int_equal(open_leg(&s, &player[1]), 0);
+	assert_int_equal(attach(&s, &agent, player[1].last.opened.token), 0);
+	assert_int_equal(agent.last.attached.leg, player[1].last.opened.leg);
+	assert_int_equal(agent.last.attached.user, 4242);
+	assert_string_equal(agent.last.attached.account, "");
+	scene_end(&s);
 }
 
 /* --- requests ---------------------------------------------------------------- */
@@ -293,16 +216,16 @@ static void test_requests_of_the_agent(void **state)
 		assert_int_equal(restricted(&s, 0, &many), 0);
 		leg = leg_of(&s, 0).leg;
 		if (vacant)
-			requests_leave(s.requests, &s.agent.client);
+			requests_leave(s.requests, &agent.client);
 		for (size_t i = 0; i < sizeof(kinds); i++) {
 			struct srdma_ctl_msg m = { .kind = kinds[i] };
 
-			assert_int_equal(ask(&s, &s.player[0], &m), EPERM);
-			says(&s.player[0], "on a restricted connection");
-			says(&s.player[0], srdma_ctl_name(kinds[i]));
+			assert_int_equal(ask(&s, &player[0], &m), EPERM);
+			player_says(&player[0], "on a restricted connection");
+			player_says(&player[0], srdma_ctl_name(kinds[i]));
 		}
-		assert_int_equal(make_qp(&s, &s.player[0], leg), 0);
-		end(&s);
+		assert_int_equal(make_qp(&s, &player[0], leg), 0);
+		scene_end(&s);
 	}
 }
 
@@ -316,10 +239,10 @@ static void test_requests_of_programs(void **state)
 	begin(&s);
 	assert_int_equal(restricted(&s, 0, &many), 0);
 	leg = leg_of(&s, 0);
-	assert_int_equal(make_qp(&s, &s.player[0], leg.leg), 0);
-	qpn = s.player[0].last.qp.qp.qpn;
-	assert_int_equal(make_region(&s, &s.player[0], leg.leg, PAGE), 0);
-	key = s.player[0].last.key;
+	assert_int_equal(make_qp(&s, &player[0], leg.leg), 0);
+	qpn = player[0].last.qp.qp.qpn;
+	assert_int_equal(make_region(&s, &player[0], leg.leg, PAGE), 0);
+	key = player[0].last.key;
 	{
 		const struct srdma_ctl_msg rows[] = {
 			{ .kind = SRDMA_CTL_HELLO,
@@ -331,9 +254,9 @@ static void test_requests_of_programs(void **state)
 		};
 
 		for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-			assert_int_equal(ask(&s, &s.player[0], &rows[i]), 0);
+			assert_int_equal(ask(&s, &player[0], &rows[i]), 0);
 	}
-	end(&s);
+	scene_end(&s);
 }
 
 /* Legs of other accounts, and of connections without one, are out of reach. */
@@ -350,22 +273,22 @@ static void test_legs_of_others(void **state)
 	assert_int_equal(restricted(&s, 0, &many), 0);
 	assert_int_equal(restricted(&s, 1, &other), 0);
 	assert_int_equal(restricted(&s, 2, &many), 0);
-	s.player[3] = player(3);
+	player[3] = of_agent(3);
 	leg = leg_of(&s, 0);
 	plain = leg_of(&s, 3);
-	assert_int_equal(make_qp(&s, &s.player[0], leg.leg), 0);
-	destroy.qpn = s.player[0].last.qp.qp.qpn;
-	assert_int_equal(attach(&s, &s.player[1], leg.token), EPERM);
-	says(&s.player[1], "no leg has this token");
-	assert_int_equal(attach(&s, &s.player[1], plain.token), EPERM);
-	assert_int_equal(make_qp(&s, &s.player[1], leg.leg), EPERM);
-	assert_int_equal(make_region(&s, &s.player[1], leg.leg, PAGE), EPERM);
-	assert_int_equal(ask(&s, &s.player[1], &destroy), EPERM);
+	assert_int_equal(make_qp(&s, &player[0], leg.leg), 0);
+	destroy.qpn = player[0].last.qp.qp.qpn;
+	assert_int_equal(attach(&s, &player[1], leg.token), EPERM);
+	player_says(&player[1], "no leg has this token");
+	assert_int_equal(attach(&s, &player[1], plain.token), EPERM);
+	assert_int_equal(make_qp(&s, &player[1], leg.leg), EPERM);
+	assert_int_equal(make_region(&s, &player[1], leg.leg, PAGE), EPERM);
+	assert_int_equal(ask(&s, &player[1], &destroy), EPERM);
 	/* the same account, by its token */
-	assert_int_equal(make_qp(&s, &s.player[2], leg.leg), EPERM);
-	assert_int_equal(attach(&s, &s.player[2], leg.token), 0);
-	assert_int_equal(make_qp(&s, &s.player[2], leg.leg), 0);
-	end(&s);
+	assert_int_equal(make_qp(&s, &player[2], leg.leg), EPERM);
+	assert_int_equal(attach(&s, &player[2], leg.token), 0);
+	assert_int_equal(make_qp(&s, &player[2], leg.leg), 0);
+	scene_end(&s);
 }
 
 /* Only over shared memory is there another kind of memory. */
@@ -380,19 +303,19 @@ static void test_memory_is_a_memfd(void **state)
 	begin(&s);
 	assert_int_equal(restricted(&s, 0, &many), 0);
 	id = leg_of(&s, 0).leg;
-	assert_int_equal(make_region(&s, &s.player[0], id, PAGE), 0);
+	assert_int_equal(make_region(&s, &player[0], id, PAGE), 0);
 	leg = srdma_relay_leg_by_id(s.pair.side[0].relay, id);
 	assert_non_null(leg);
 	shm = *s.pair.side[0].host;
 	shm.kind = SRDMA_PORT_SHM;
 	s.requests->p.host = &shm;
-	assert_int_equal(make_region(&s, &s.player[0], id, PAGE), EPERM);
-	says(&s.player[0], "registers memfds only");
+	assert_int_equal(make_region(&s, &player[0], id, PAGE), EPERM);
+	player_says(&player[0], "registers memfds only");
 	assert_int_equal(srdma_relay_leg_memory(leg).regions, 1);
-	s.player[3] = player(3);
+	player[3] = of_agent(3);
 	legs_attach(&s.requests->legs, 3, leg);
-	assert_int_equal(make_region(&s, &s.player[3], id, PAGE), 0);
-	end(&s);
+	assert_int_equal(make_region(&s, &player[3], id, PAGE), 0);
+	scene_end(&s);
 }
 
 /* --- limits ------------------------------------------------------------------ */
@@ -409,12 +332,12 @@ static void test_limit_of_connections(void **state)
 	assert_int_equal(restricted(&s, 0, &two), 0);
 	assert_int_equal(restricted(&s, 1, &two), 0);
 	assert_int_equal(restricted(&s, 2, &two), EDQUOT);
-	says(&s.player[2], "uid 7 has its limit of 2 connections");
+	player_says(&player[2], "uid 7 has its limit of 2 connections");
 	leave(&s, 2);
 	assert_int_equal(restricted(&s, 2, &other), 0);
 	leave(&s, 0);
 	assert_int_equal(restricted(&s, 3, &two), 0);
-	end(&s);
+	scene_end(&s);
 }
 
 /* Legs of all connections of the account count, while they live. */
@@ -431,12 +354,12 @@ static void test_limit_of_legs(void **state)
 	leg_of(&s, 0);
 	leg_of(&s, 1);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(open_leg(&s, &s.player[i]), EDQUOT);
-		says(&s.player[i], "uid 7 has its limit of 2 legs");
+		assert_int_equal(open_leg(&s, &player[i]), EDQUOT);
+		player_says(&player[i], "uid 7 has its limit of 2 legs");
 	}
 	leave(&s, 0);
-	assert_int_equal(open_leg(&s, &s.player[1]), 0);
-	end(&s);
+	assert_int_equal(open_leg(&s, &player[1]), 0);
+	scene_end(&s);
 }
 
 static void test_limit_of_qps(void **state)
@@ -452,14 +375,14 @@ static void test_limit_of_qps(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(restricted(&s, i, &two), 0);
 		leg[i] = leg_of(&s, i).leg;
-		assert_int_equal(make_qp(&s, &s.player[i], leg[i]), 0);
+		assert_int_equal(make_qp(&s, &player[i], leg[i]), 0);
 	}
-	destroy.qpn = s.player[0].last.qp.qp.qpn;
-	assert_int_equal(make_qp(&s, &s.player[1], leg[1]), EDQUOT);
-	says(&s.player[1], "uid 7 has its limit of 2 QPs");
-	assert_int_equal(ask(&s, &s.player[0], &destroy), 0);
-	assert_int_equal(make_qp(&s, &s.player[1], leg[1]), 0);
-	end(&s);
+	destroy.qpn = player[0].last.qp.qp.qpn;
+	assert_int_equal(make_qp(&s, &player[1], leg[1]), EDQUOT);
+	player_says(&player[1], "uid 7 has its limit of 2 QPs");
+	assert_int_equal(ask(&s, &player[0], &destroy), 0);
+	assert_int_equal(make_qp(&s, &player[1], leg[1]), 0);
+	scene_end(&s);
 }
 
 static void test_limit_of_regions(void **state)
@@ -475,15 +398,15 @@ static void test_limit_of_regions(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(restricted(&s, i, &two), 0);
 		leg[i] = leg_of(&s, i).leg;
-		assert_int_equal(make_region(&s, &s.player[i], leg[i], 1), 0);
+		assert_int_equal(make_region(&s, &player[i], leg[i], 1), 0);
 	}
 	dereg.dereg_mr.leg = leg[0];
-	dereg.dereg_mr.key = s.player[0].last.key;
-	assert_int_equal(make_region(&s, &s.player[1], leg[1], 1), EDQUOT);
-	says(&s.player[1], "uid 7 has its limit of 2 regions");
-	assert_int_equal(ask(&s, &s.player[0], &dereg), 0);
-	assert_int_equal(make_region(&s, &s.player[1], leg[1], 1), 0);
-	end(&s);
+	dereg.dereg_mr.key = player[0].last.key;
+	assert_int_equal(make_region(&s, &player[1], leg[1], 1), EDQUOT);
+	player_says(&player[1], "uid 7 has its limit of 2 regions");
+	assert_int_equal(ask(&s, &player[0], &dereg), 0);
+	assert_int_equal(make_region(&s, &player[1], leg[1], 1), 0);
+	scene_end(&s);
 }
 
 static void test_limit_of_bytes(void **state)
@@ -498,27 +421,26 @@ static void test_limit_of_bytes(void **state)
 	some.bytes = 3 * PAGE;
 	assert_int_equal(restricted(&s, 0, &some), 0);
 	leg = leg_of(&s, 0).leg;
-	assert_int_equal(make_region(&s, &s.player[0], leg, 3 * PAGE + 1),
+	assert_int_equal(make_region(&s, &player[0], leg, 3 * PAGE + 1),
 			 EDQUOT);
-	says(&s.player[0], "limit of 12288 bytes of registered memory");
-	assert_int_equal(make_region(&s, &s.player[0], leg, UINT64_MAX),
-			 EDQUOT);
-	assert_int_equal(make_region(&s, &s.player[0], leg, 2 * PAGE), 0);
+	player_says(&player[0], "limit of 12288 bytes of registered memory");
+	assert_int_equal(make_region(&s, &player[0], leg, UINT64_MAX), EDQUOT);
+	assert_int_equal(make_region(&s, &player[0], leg, 2 * PAGE), 0);
 	dereg.dereg_mr.leg = leg;
-	dereg.dereg_mr.key = s.player[0].last.key;
-	assert_int_equal(make_region(&s, &s.player[0], leg, PAGE + 1), EDQUOT);
+	dereg.dereg_mr.key = player[0].last.key;
+	assert_int_equal(make_region(&s, &player[0], leg, PAGE + 1), EDQUOT);
 	assert_int_equal(
-		make_region(&s, &s.player[0], leg, UINT64_MAX - 2 * PAGE + 1),
+		make_region(&s, &player[0], leg, UINT64_MAX - 2 * PAGE + 1),
 		EDQUOT);
-	assert_int_equal(make_region(&s, &s.player[0], leg, PAGE), 0);
-	assert_int_equal(make_region(&s, &s.player[0], leg, 1), EDQUOT);
-	assert_int_equal(ask(&s, &s.player[0], &dereg), 0);
-	assert_int_equal(make_region(&s, &s.player[0], leg, 2 * PAGE), 0);
+	assert_int_equal(make_region(&s, &player[0], leg, PAGE), 0);
+	assert_int_equal(make_region(&s, &player[0], leg, 1), EDQUOT);
+	assert_int_equal(ask(&s, &player[0], &dereg), 0);
+	assert_int_equal(make_region(&s, &player[0], leg, 2 * PAGE), 0);
 	/* a later limit is lower than what is used */
 	some.bytes = PAGE;
 	assert_int_equal(restricted(&s, 1, &some), 0);
-	assert_int_equal(make_region(&s, &s.player[0], leg, 1), EDQUOT);
-	end(&s);
+	assert_int_equal(make_region(&s, &player[0], leg, 1), EDQUOT);
+	scene_end(&s);
 }
 
 /* No other account is charged, and accounts end with their connections. */
@@ -536,15 +458,15 @@ static void test_accounts_are_apart(void **state)
 		assert_int_equal(restricted(&s, 1, &other), 0);
 		leg_of(&s, 0);
 		leg_of(&s, 1);
-		assert_int_equal(open_leg(&s, &s.player[0]), EDQUOT);
-		assert_int_equal(open_leg(&s, &s.agent), 0);
+		assert_int_equal(open_leg(&s, &player[0]), EDQUOT);
+		assert_int_equal(open_leg(&s, &agent), 0);
 		leave(&s, 0);
 		leave(&s, 1);
-		requests_leave(s.requests, &s.agent.client);
-		assert_int_equal(ask_agent(&s, &s.agent), 0);
+		requests_leave(s.requests, &agent.client);
+		assert_int_equal(ask_agent(&s, &agent), 0);
 		pair_run(&s.pair, 3);
 	}
-	end(&s);
+	scene_end(&s);
 }
 
 int main(void)

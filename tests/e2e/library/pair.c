@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void open_end(struct end *e, const char *worker, uint32_t access)
+static void open_end(struct end *e, const char *worker, const char *agent,
+		     uint32_t access)
 {
 	const struct srdma_mr_attr attr = { .length = SIZE, .access = access };
 	const struct srdma_qp_attr qp = { .sq = DEPTH, .rq = DEPTH };
 
-	ok(srdma_open_device(&e->device, getenv(worker), NULL));
+	ok(srdma_open_device(&e->device, getenv(worker), getenv(agent)));
 	ok(srdma_alloc_pd(&e->pd, e->device, NULL));
 	ok(srdma_alloc_mr(&e->mr, e->pd, &attr));
 	srdma_query_mr(e->mr, &e->memory);
@@ -45,9 +46,8 @@ static void *accepting(void *arg)
 	return NULL;
 }
 
-static void join(struct pair *p)
+void pair_join(struct pair *p)
 {
-	const struct srdma_listener_attr attr = { .identity = "b" };
 	const struct srdma_connection_attr how = { .identity = "a",
 						   .qps = &p->a.qp,
 						   .n_qps = 1,
@@ -55,7 +55,6 @@ static void join(struct pair *p)
 						   .data_len = 4 };
 	pthread_t thread;
 
-	ok(srdma_listen(&p->b.listener, p->b.device, "127.0.0.1", 0, &attr));
 	assert_int_equal(pthread_create(&thread, NULL, accepting, &p->b), 0);
 	ok(srdma_connect(&p->a.connection, p->a.pd, "127.0.0.1",
 			 srdma_listener_port(p->b.listener), &how));
@@ -66,12 +65,14 @@ static void join(struct pair *p)
 
 int pair_setup(void **state)
 {
+	const struct srdma_listener_attr attr = { .identity = "b" };
 	struct pair *p = calloc(1, sizeof(*p));
 
 	assert_non_null(p);
-	open_end(&p->a, "SRDMA_A", SRDMA_ACCESS_LOCAL_WRITE);
-	open_end(&p->b, "SRDMA_B", SRDMA_ACCESS_ALL);
-	join(p);
+	open_end(&p->a, "SRDMA_A", "SRDMA_AGENT_A", SRDMA_ACCESS_LOCAL_WRITE);
+	open_end(&p->b, "SRDMA_B", "SRDMA_AGENT_B", SRDMA_ACCESS_ALL);
+	ok(srdma_listen(&p->b.listener, p->b.device, "127.0.0.1", 0, &attr));
+	pair_join(p);
 	*state = p;
 	return 0;
 }

@@ -1,6 +1,7 @@
 /*
  * Two ends of a connection in this process, at two workers: $SRDMA_A and
- * $SRDMA_B are their control sockets, $SRDMA_AGENT the agent of both.
+ * $SRDMA_B are their control sockets, $SRDMA_AGENT the agent of both, or
+ * $SRDMA_AGENT_A and $SRDMA_AGENT_B are their agents.
  */
 #ifndef SRDMA_TESTS_PAIR_H
 #define SRDMA_TESTS_PAIR_H
@@ -44,6 +45,9 @@ struct pair {
  * places. */
 int pair_setup(void **state);
 int pair_teardown(void **state);
+
+/* Connects the QPs of the ends by the listener of b. */
+void pair_join(struct pair *p);
 
 /* The next completion of an end. */
 struct srdma_wc pair_next(struct end *e);

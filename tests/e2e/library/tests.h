@@ -35,4 +35,7 @@ void test_listener(void **state);
 void test_damaged_ring(void **state);
 void test_killed_worker(void **state);
 
+/* restart.c */
+void test_restarted_agents(void **state);
+
 #endif

@@ -1,0 +1,61 @@
+#include "base/passed_fds.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Takes or closes the descriptors of one control message. Returns their
+ * number. */
+static unsigned take(struct cmsghdr *c, int *fds, unsigned room,
+		     void (*close_fd)(int fd))
+{
+	const unsigned n =
+		(unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+
+	for (unsigned i = 0; i < n; i++) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+		if (i < room)
+			fds[i] = fd;
+		else
+			close_fd(fd);
+	}
+	return n;
+}
+
+int srdma_passed_fds_take(struct msghdr *msg, int *fds, unsigned room,
+			  void (*close_fd)(int fd))
+{
+	int lost = (msg->msg_flags & MSG_CTRUNC) != 0;
+	unsigned taken = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR(msg, c)) {
+		unsigned n;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		n = take(c, fds + taken, room - taken, close_fd);
+		lost |= n > room - taken;
+		taken += n > room - taken ? room - taken : n;
+	}
+	if (!lost)
+		return (int)taken;
+	while (taken > 0)
+		close_fd(fds[--taken]);
+	return -EMSGSIZE;
+}
+
+void srdma_passed_fds_attach(struct msghdr *msg, const int *fds, unsigned n)
+{
+	const size_t size = n * sizeof(int);
+	struct cmsghdr *c;
+
+	msg->msg_controllen = CMSG_SPACE(size);
+	memset(msg->msg_control, 0, msg->msg_controllen);
+	c = CMSG_FIRSTHDR(msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(c), fds, size);
+}
