@@ -137,6 +137,19 @@ int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 	return create(connection, pd, &peer, attr);
 }
 
+int srdma_connect_qp(struct srdma_connection **connection, struct srdma_pd *pd,
+		     const uint8_t gid[SRDMA_GID_LEN], uint32_t qp_num,
+		     const struct srdma_connection_attr *attr)
+{
+	const struct srdma_settings_peer peer = {
+		.role = SRDMA_SETTINGS_RENDEZVOUS,
+		.gid = gid,
+		.qp_num = qp_num,
+	};
+
+	return create(connection, pd, &peer, attr);
+}
+
 int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
 		 const struct srdma_request *request,
 		 const struct srdma_connection_attr *attr)

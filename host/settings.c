@@ -18,6 +18,7 @@ enum {
 	REJOIN_PAIRS = 4,
 	LISTENER_PAIRS = 3,
 	QP_PAIRS = 8,
+	QPN_MAX = 0xffffff,
 };
 
 /* The default of connections, docs/protocol.md 3.3. */
@@ -79,6 +80,22 @@ static int check_qps(const struct srdma_pd *pd,
 	return 0;
 }
 
+static int check_rendezvous(const struct srdma_settings_peer *peer,
+			    const struct srdma_connection_attr *a)
+{
+	if (a->n_qps != 1)
+		return srdma_error_set(-EINVAL,
+				       "%zu QPs: srdma_connect_qp() connects "
+				       "one",
+				       a->n_qps);
+	if (!peer->qp_num || peer->qp_num > QPN_MAX)
+		return srdma_error_set(-EINVAL,
+				       "QP number %#x of the peer: it must be "
+				       "1 to %#x",
+				       peer->qp_num, QPN_MAX);
+	return 0;
+}
+
 static int check(const struct srdma_pd *pd,
 		 const struct srdma_settings_peer *peer,
 		 const struct srdma_connection_attr *a)
@@ -91,6 +108,8 @@ static int check(const struct srdma_pd *pd,
 					     "listener");
 	if (!r)
 		r = check_qps(pd, a);
+	if (!r && peer->role == SRDMA_SETTINGS_RENDEZVOUS)
+		r = check_rendezvous(peer, a);
 	if (!r && a->data_len > SRDMA_DATA_MAX)
 		r = srdma_error_set(-EINVAL,
 				    "%zu bytes of data: at most %d "
@@ -178,7 +197,7 @@ static void write_modes(struct srdma_message *w, enum srdma_settings_role role,
 	const uint8_t *modes = a->n_modes ? a->modes : all_modes;
 	size_t n = a->n_modes ? a->n_modes : sizeof(all_modes);
 
-	if (!a->n_modes && role == SRDMA_SETTINGS_CONNECT)
+	if (!a->n_modes && role != SRDMA_SETTINGS_ACCEPT)
 		n = 1; /* basic */
 	srdma_message_text(w, "modes");
 	srdma_message_array(w, n);
@@ -219,6 +238,13 @@ static void write_peer(struct srdma_message *w,
 		return;
 	}
 	named_text(w, "do", "connect");
+	if (peer->role == SRDMA_SETTINGS_RENDEZVOUS) {
+		srdma_message_text(w, "to");
+		srdma_message_array(w, 2);
+		srdma_message_bytes(w, peer->gid, SRDMA_GID_LEN);
+		srdma_message_uint(w, peer->qp_num);
+		return;
+	}
 	srdma_message_text(w, "address");
 	srdma_message_array(w, 2);
 	srdma_message_text(w, peer->host);

@@ -10,14 +10,20 @@
 /* Seconds until the QPs of a connection are connected. */
 uint32_t srdma_settings_timeout(const struct srdma_connection_attr *attr);
 
-enum srdma_settings_role { SRDMA_SETTINGS_CONNECT, SRDMA_SETTINGS_ACCEPT };
+enum srdma_settings_role {
+	SRDMA_SETTINGS_CONNECT,
+	SRDMA_SETTINGS_ACCEPT,
+	SRDMA_SETTINGS_RENDEZVOUS,
+};
 
-/* Address of a listener, or number of a peer, by role. */
+/* Address of a listener, number of a peer, or its QP, by role. */
 struct srdma_settings_peer {
 	enum srdma_settings_role role;
 	const char *host;
 	uint16_t port;
 	uint64_t arrival;
+	const uint8_t *gid; /* SRDMA_GID_LEN bytes */
+	uint32_t qp_num;
 };
 
 /*

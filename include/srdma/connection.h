@@ -65,7 +65,7 @@ struct srdma_connection_attr {
 	const struct srdma_protection *protections;
 	size_t n_protections;
 	/* Key modes (enum srdma_mode) in order of preference; n_modes 0:
-	 * BASIC for srdma_connect(), all modes for srdma_accept(). */
+	 * all modes for srdma_accept(), BASIC for the others. */
 	const uint8_t *modes;
 	size_t n_modes;
 	/* Up to SRDMA_DATA_MAX bytes for the peer. */
@@ -89,6 +89,18 @@ struct srdma_connection_attr {
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 		  const char *host, uint16_t port,
 		  const struct srdma_connection_attr *attr);
+
+/*
+ * Connects one QP with the QP qp_num of the worker that has a GID
+ * (srdma_query_device()). The peer's program calls for this QP too; either call
+ * may come first, and waits for the other one as long as attr->timeout
+ * (docs/agent.md 11). attr->n_qps is 1. Errors: those of srdma_connect();
+ * -EINVAL: also a worker without a GID; -EPERM: also a GID that the policy of
+ * the agent does not have, or an agent without a policy.
+ */
+int srdma_connect_qp(struct srdma_connection **connection, struct srdma_pd *pd,
+		     const uint8_t gid[SRDMA_GID_LEN], uint32_t qp_num,
+		     const struct srdma_connection_attr *attr);
 
 struct srdma_listener_attr {
 	const char *identity; /* as for a connection */

@@ -27,6 +27,8 @@
 
 #include <stdint.h>
 
+#include "srdma/types.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,7 +36,7 @@ extern "C" {
 struct srdma_device;
 struct srdma_pd;
 
-enum { SRDMA_TEXT_LEN = 64, SRDMA_SUITES_LEN = 32, SRDMA_GID_LEN = 16 };
+enum { SRDMA_TEXT_LEN = 64, SRDMA_SUITES_LEN = 32 };
 
 /* Text of the last failed call of this thread; "" before the first. Valid until
  * the next failing call of this thread. */

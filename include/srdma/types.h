@@ -47,6 +47,8 @@ enum srdma_wc_status { /* values of enum ibv_wc_status */
 		       SRDMA_WC_RESP_TIMEOUT_ERR = 20,
 };
 
+enum { SRDMA_GID_LEN = 16 }; /* of a worker, as of RoCEv2 */
+
 /* Level of protection of a session (docs/protocol.md 4). */
 enum srdma_level {
 	SRDMA_LEVEL_NONE = 0,

@@ -13,7 +13,7 @@ import cbor2
 
 from srdma import plain_cbor
 from srdma.agent.accounts import User
-from srdma.agent.closing import FDS_MAX, close_drained, close_soon
+from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
@@ -57,7 +57,8 @@ class Channel:
             await channel._change()
         except BaseException:
             channel._loop.remove_reader(sock)
-            channel.drop_listening()
+            if channel.listening:
+                close_soon([channel.listening.detach()])
             raise
         return channel
 
@@ -127,19 +128,15 @@ class Channel:
 
     async def close(self) -> None:
         """Close the channel, when the program has read all events or has closed its end."""
-        self.drop_listening()
         if not self.closed:
             self._loop.remove_reader(self._sock)
         try:
+            if self.listening:
+                await closed(self.listening.detach())
             while self._out:
                 await self._change()
         finally:
             self._fail()
-
-    def drop_listening(self) -> None:
-        """Close the listening socket."""
-        if self.listening and self.listening.fileno() >= 0:
-            close_soon([self.listening.detach()])
 
     async def _change(self) -> None:
         """Wait until bytes or the end have arrived, or until all bytes have been sent."""

@@ -7,27 +7,43 @@ as in a worker (offload/closer.h).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 THREADS = 64  # while all of them hang, further files stay open
 FDS_MAX = 253  # files beside one message (SCM_MAX_FD)
 DRAINED = 65_536  # bytes of one read
 
+PATIENCE = 1.0  # seconds that closed() waits
+
 _lock = threading.Lock()
-_files: deque[int] = deque()
+_files: deque[tuple[int, Callable[[], object]]] = deque()  # with what to call afterwards
 _threads = 0
 
 
 def close_soon(fds: Iterable[int]) -> None:
     """Close files soon, and own them from now on."""
     for fd in fds:
-        if _put(fd):
-            threading.Thread(target=_work, name="closer", daemon=True).start()
+        _put(fd, lambda: None)
+
+
+async def closed(fd: int) -> None:
+    """As close_soon(), and wait until the file is closed, PATIENCE at most."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(done.set)
+
+    _put(fd, tell)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await done.wait()
 
 
 def close_drained(sock: socket.socket) -> None:
@@ -42,18 +58,17 @@ def close_drained(sock: socket.socket) -> None:
     sock.close()
 
 
-def _put(fd: int) -> bool:
-    """True if a thread is to be started."""
+def _put(fd: int, then: Callable[[], object]) -> None:
     global _threads
     with _lock:
-        _files.append(fd)
+        _files.append((fd, then))
         if _threads == THREADS:
-            return False
+            return
         _threads += 1
-        return True
+    threading.Thread(target=_work, name="closer", daemon=True).start()
 
 
-def _take() -> int | None:
+def _take() -> tuple[int, Callable[[], object]] | None:
     global _threads
     with _lock:
         if _files:
@@ -63,6 +78,8 @@ def _take() -> int | None:
 
 
 def _work() -> None:
-    while (fd := _take()) is not None:
+    while file := _take():
+        fd, then = file
         with contextlib.suppress(OSError):
             os.close(fd)
+        then()

@@ -20,7 +20,6 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accept import accepted, listens
 from srdma.agent.accounts import User
-from srdma.agent.closing import close_soon
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.peers import Peer
@@ -166,7 +165,7 @@ class Candidate:
 
 
 class Listener:
-    """Admits the peers of one listening socket, which it owns."""
+    """Admits the peers of one listening socket."""
 
     def __init__(
         self,
@@ -204,7 +203,6 @@ class Listener:
                     continue
                 self._admit(sock, str(address[0]))
         finally:
-            close_soon([self._sock.detach()])
             self._closed = True
             self._admission.arrivals.close(self)
             for candidate in [*self._candidates]:

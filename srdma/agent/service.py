@@ -153,7 +153,8 @@ class Service:
 
     async def serve_port(self, sock: socket.socket, policy: Policy) -> NoReturn:
         """Admit peers at the port of the agent."""
-        await Port(sock, policy.granted, self._admission).run()
+        with contextlib.closing(sock):
+            await Port(sock, policy.granted, self._admission).run()
 
     async def take_over(self, path: Path) -> None:
         """Adopt the sessions that the worker keeps. path: of the control socket of its process 0.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import srdma
+from tests import daemon
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 
 
@@ -109,6 +110,32 @@ def two_hosts(site: Site, pki: Path, folder: Path, *, ports: bool = False) -> It
         agents, hosts = [], []
         for name, worker in (("a", site.a), ("b", site.b)):
             agent = start(folder, name, worker.control, port=ports)
+            stack.callback(agent.kill)
+            agents.append(agent)
+            ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
+            hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
+        yield Place(*hosts, (agents[0], agents[1]))
+
+
+GIDS = {"a": ("127.0.0.1", A), "b": ("127.0.0.2", B)}  # name of a host -> GID, identity
+PEER = '[[peer]]\ngid = "{gid}"\nagent = {port}\nidentity = "{identity}"\n'
+NAME = '[[identity]]\nname = "{name}"\npath = "{name}"\n'  # another one of the same identity
+
+
+@contextlib.contextmanager
+def gid_hosts(pki: Path, folder: Path) -> Iterator[Place]:
+    """Hosts a and b, each with a worker, whose policies know each other's GIDs."""
+    port = free_port()
+    for file in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
+        (folder / file).write_bytes((pki / file).read_bytes())
+    peers = "".join(PEER.format(gid=gid, port=port, identity=uri) for gid, uri in GIDS.values())
+    with contextlib.ExitStack() as stack:
+        agents, hosts = [], []
+        for name, (gid, _) in GIDS.items():
+            options = ("--gid", gid, "--workers", "3")
+            worker = stack.enter_context(daemon.worker(folder, name, *options))
+            more, listen = peers + NAME.format(name=name), f"{gid}:{port}"
+            agent = start(folder, name, worker.control, listen=listen, peers=more)
             stack.callback(agent.kill)
             agents.append(agent)
             ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))

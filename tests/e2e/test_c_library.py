@@ -14,7 +14,7 @@ import pytest
 
 from tests import agent_door
 from tests.e2e.agents import Agent as SystemAgent
-from tests.e2e.agents import launch, start
+from tests.e2e.agents import gid_hosts, launch, start
 from tests.e2e.conftest import A, B, Site
 from tests.fake_agent import FakeAgent
 
@@ -137,6 +137,10 @@ def library_test(site: Site, agent: Agent, *words: str) -> None:
         "SRDMA_A_PID": str(site.a.pid),
         "SRDMA_AGENT": str(agent.path),
     }
+    run_library(environment, *words)
+
+
+def run_library(environment: dict[str, str], *words: str) -> None:
     done = subprocess.run(
         [BUILD / "tests/e2e/library/verbs", *words],
         env=os.environ | environment,
@@ -155,6 +159,20 @@ def test_operations_and_refusals(site: Site, agent: Agent) -> None:
 
 def test_end_of_the_worker(own_site: Site, agent: Agent) -> None:
     library_test(own_site, agent, "end")
+
+
+def test_rendezvous(pki: Path, tmp_path: Path) -> None:
+    with gid_hosts(pki, tmp_path) as place:
+        ends = {"A": (place.a, place.agents[0]), "B": (place.b, place.agents[1])}
+        environment = {
+            name: str(path)
+            for end, (host, agent) in ends.items()
+            for name, path in (
+                (f"SRDMA_{end}", host.ctx.path),
+                (f"SRDMA_AGENT_{end}", agent.socket),
+            )
+        }
+        run_library(environment, "rendezvous")
 
 
 # A restarted system agent ---------------------------------------------------------

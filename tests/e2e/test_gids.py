@@ -14,35 +14,14 @@ import srdma
 import srdma.aio
 from srdma import Access
 from tests import daemon
-from tests.e2e.agents import Agent, Place, free_port, start
-from tests.e2e.conftest import WAIT, A, B, Host, run
-
-GIDS = {"a": "127.0.0.1", "b": "127.0.0.2"}
-PEER = '[[peer]]\ngid = "{gid}"\nagent = {port}\nidentity = "{identity}"\n'
+from tests.e2e.agents import Place, gid_hosts
+from tests.e2e.conftest import WAIT, A, B, run
 
 
 @pytest.fixture
 def place(pki: Path, tmp_path: Path) -> Iterator[Place]:
-    """Hosts a and b, whose policies know each other's GIDs."""
-    port, identities = free_port(), {"a": A, "b": B}
-    for name in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
-        (tmp_path / name).write_bytes((pki / name).read_bytes())
-    peers = "".join(
-        PEER.format(gid=gid, port=port, identity=identities[name]) for name, gid in GIDS.items()
-    )
-    with contextlib.ExitStack() as stack:
-        agents: list[Agent] = []
-        hosts: list[Host] = []
-        for name, gid in GIDS.items():
-            worker = stack.enter_context(
-                daemon.worker(tmp_path, name, "--gid", gid, "--workers", "3")
-            )
-            agent = start(tmp_path, name, worker.control, listen=f"{gid}:{port}", peers=peers)
-            stack.callback(agent.kill)
-            ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
-            agents.append(agent)
-            hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
-        yield Place(*hosts, (agents[0], agents[1]))
+    with gid_hosts(pki, tmp_path) as place:
+        yield place
 
 
 def made(place: Place, **options: object) -> tuple[srdma.Rendezvous, srdma.Rendezvous]:

@@ -245,15 +245,14 @@ def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict
     own = Identity(load(identities, "b"), ())
 
     async def run() -> None:
-        sock = socket.create_server(("127.0.0.1", 0))
-        address = sock.getsockname()
-        task = asyncio.ensure_future(
-            Listener(cast(Any, channel), sock, lambda: own, Admission(no_audit)).run()
-        )
-        with dial(address) as ours:
-            await asyncio.to_thread(peer, ours)
-        task.cancel()
-        await asyncio.wait([task])
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            admission = Admission(no_audit, Private().peer_at)
+            listener = Listener(cast(Any, channel), sock, lambda: own, admission)
+            task = asyncio.ensure_future(listener.run())
+            with dial(sock.getsockname()) as ours:
+                await asyncio.to_thread(peer, ours)
+            task.cancel()
+            await asyncio.wait([task])
 
     asyncio.run(run())
     return events
@@ -296,7 +295,9 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
         report=lambda event, **rest: told.append(rest["address"]), unread=lambda: 0
     )
     own = cast(Any, None)
-    listener = Listener(cast(Any, channel), cast(Any, None), own, Admission(no_audit))
+    listener = Listener(
+        cast(Any, channel), cast(Any, None), own, Admission(no_audit, Private().peer_at)
+    )
     for n in range(100):
         listener.refused(str(n), ExchangeError("identity", "no"))
         now += 0.0625

@@ -21,6 +21,7 @@ from srdma.agent.listener import (
     Admission,
     Listener,
 )
+from srdma.agent.policy import Private
 from srdma.agent.service import no_audit
 from srdma.agent.sessions import Sessions
 from srdma.agent.upkeep import Upkeep
@@ -192,7 +193,7 @@ def test_crowded_address_gives_way() -> None:
     oldest of the crowd."""
 
     async def run() -> list[tuple[str, int]]:
-        admission = Admission(no_audit)
+        admission = Admission(no_audit, Private().peer_at)
         sessions = admission.sessions
         for number in (1, 2):
             sessions.add(Kept(number, f"127.0.0.{number}").upkeep)

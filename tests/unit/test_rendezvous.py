@@ -298,6 +298,16 @@ def test_identity_of_the_server_program(folder: Path, port: int, a: Host) -> Non
     b.close()
 
 
+def test_identities_with_the_same_uri(a: Host, folder: Path, port: int) -> None:
+    """The port presents one of them. The program may have the other one."""
+    for suffix in ("pem", "key"):
+        (folder / f"b2.{suffix}").write_bytes((folder / f"b.{suffix}").read_bytes())
+    b = host(folder, B, port, names=["b", "b2"])
+    for n, name in enumerate(("b", "b2")):
+        meet(call(a, LOW + n, B, HIGH + n), call(b, HIGH + n, A, LOW + n, name=name))
+    b.close()
+
+
 def test_gid_that_the_policy_loses(a: Host, b: Host, port: int) -> None:
     """The QPs end at the next renewal."""
     client, server = call(a, LOW, B, HIGH), call(b, HIGH, A, LOW)

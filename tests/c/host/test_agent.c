@@ -411,6 +411,7 @@ static void test_illegal_attributes(void **state)
 	static const struct srdma_protection missing = { .suite = 99,
 							 .level = 3 };
 	static const struct srdma_protection none = { 0 };
+	static const uint8_t gid[SRDMA_GID_LEN] = { 1 };
 	struct fixture *f = *state;
 	struct srdma_connection_attr a = attr_of(f);
 	struct srdma_connection *c;
@@ -432,6 +433,12 @@ static void test_illegal_attributes(void **state)
 	expect_illegal(f, a, -EINVAL);
 	a.n_qps = SRDMA_QPS_MAX + 1;
 	expect_illegal(f, a, -EINVAL);
+	assert_int_equal(srdma_connect_qp(&c, f->pd, gid, 7, &a), -EINVAL);
+	a = attr_of(f);
+	assert_int_equal(srdma_connect_qp(&c, f->pd, gid, 0, &a), -EINVAL);
+	assert_int_equal(srdma_connect_qp(&c, f->pd, gid, 1 << 24, &a),
+			 -EINVAL);
+	says("it must be 1 to 0xffffff");
 	a = attr_of(f);
 	a.data_len = SRDMA_DATA_MAX + 1;
 	expect_illegal(f, a, -EINVAL);

@@ -35,6 +35,9 @@ void test_listener(void **state);
 void test_damaged_ring(void **state);
 void test_killed_worker(void **state);
 
+/* rendezvous.c */
+void test_rendezvous(void **state);
+
 /* restart.c */
 void test_restarted_agents(void **state);
 

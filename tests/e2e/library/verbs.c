@@ -1,6 +1,7 @@
 /*
  * libsrdma between two workers: every operation, and every way in which one
  * fails. `verbs end` kills the worker of $SRDMA_A, whose pid is $SRDMA_A_PID.
+ * `verbs rendezvous` connects by GID and QPN, which needs two system agents.
  * `verbs restart` does what the lines at its standard input say (restart.c).
  */
 #include <string.h>
@@ -39,10 +40,13 @@ int main(int argc, char **argv)
 		each(test_damaged_ring),
 	};
 	const struct CMUnitTest end[] = { each(test_killed_worker) };
+	const struct CMUnitTest rendezvous[] = { each(test_rendezvous) };
 	const struct CMUnitTest restart[] = { each(test_restarted_agents) };
 
 	if (argc > 1 && !strcmp(argv[1], "end"))
 		return cmocka_run_group_tests(end, NULL, NULL);
+	if (argc > 1 && !strcmp(argv[1], "rendezvous"))
+		return cmocka_run_group_tests(rendezvous, NULL, NULL);
 	if (argc > 1 && !strcmp(argv[1], "restart"))
 		return cmocka_run_group_tests(restart, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
