@@ -71,7 +71,7 @@ class Host:
     def start(self) -> None:
         def make() -> Service:
             self._keeper = Keeper()
-            service = Service(self.policy, self._tell, self._keeper, self.port)
+            service = Service(self.policy, self._tell, self._keeper, self.policy.listen)
             self._task = None
             if self.policy.listen:
                 work = service.serve_port(agent_port.bound(self.policy.listen), self.policy)

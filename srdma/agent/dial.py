@@ -9,12 +9,17 @@ from typing import Any
 
 from srdma.keyex.fields import ExchangeError
 
+IP_BIND_ADDRESS_NO_PORT = 24  # Linux: connect() chooses the port, so that many can be in use
 # Codes of channel errors besides those of protocol.md 8.1: no such host; no connection.
 NAME, UNREACHABLE = "name", "unreachable"
 
 
-async def dial(host: str, port: int) -> socket.socket:
-    """Connect to the first address of the host that answers. Raises ExchangeError."""
+async def dial(host: str, port: int, source: str = "") -> socket.socket:
+    """Connect to the first address of the host that answers. Raises ExchangeError.
+
+    source: the IP address of this end, as far as the peer can be reached from it: the peer finds
+    this agent's port at the address from which the connection comes (protocol.md 8.7).
+    """
     where = f"{host}:{port}"
     if not 0 < port < 1 << 16:
         raise ExchangeError("config", f"{where}: a TCP port is a number from 1 to 65535")
@@ -27,20 +32,33 @@ async def dial(host: str, port: int) -> socket.socket:
     loop = asyncio.get_running_loop()
     failed = ExchangeError(UNREACHABLE, f"{where} has no address")
     for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
-        try:
-            await loop.sock_connect(sock, address)
-            return sock
-        except ConnectionRefusedError:
-            sock.close()
-            failed = ExchangeError(UNREACHABLE, f"no listener at {where}")
-        except OSError as error:
-            sock.close()
-            failed = ExchangeError(UNREACHABLE, f"cannot reach {where}: {error.strerror or error}")
-        except BaseException:
-            sock.close()
-            raise
+        for own in _sources(source, family):
+            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+            try:
+                if own:
+                    sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+                    sock.bind((own, 0))
+                await loop.sock_connect(sock, address)
+                return sock
+            except ConnectionRefusedError:
+                sock.close()
+                failed = ExchangeError(UNREACHABLE, f"no listener at {where}")
+                break
+            except OSError as error:
+                sock.close()
+                text = f"cannot reach {where}: {error.strerror or error}"
+                failed = ExchangeError(UNREACHABLE, text)
+            except BaseException:
+                sock.close()
+                raise
     raise failed
+
+
+def _sources(source: str, family: int) -> tuple[str, ...]:
+    """Addresses of this end, in the order in which they are tried; "": the system chooses it."""
+    if not source or ipaddress.ip_address(source).is_unspecified:
+        return ("",)
+    return (source, "") if (":" in source) == (family == socket.AF_INET6) else ("",)
 
 
 async def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:

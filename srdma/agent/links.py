@@ -47,12 +47,12 @@ class Attempt:
 class Links:
     """See the description of the module."""
 
-    def __init__(self, opened: Opened, port: int = 0) -> None:
+    def __init__(self, opened: Opened, port: Address | None = None) -> None:
         """opened: takes the streams that peers open in connections that this end made.
 
-        port: of this agent, for HELLO; 0: it has none.
+        port: where this agent listens for peers, if it does.
         """
-        self._opened, self.port = opened, port
+        self._opened, self._port = opened, port
         self._links: dict[Link, list[Key]] = {}  # the oldest first
         self._found: dict[Key, Link] = {}  # where new streams are opened
         self._attempts: dict[Key, Attempt] = {}
@@ -61,6 +61,15 @@ class Links:
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = 0  # connections since the last trim()
         self._trimmed_at = float("-inf")
+
+    def port_of(self, outer: Outer) -> int:
+        """TCP port of this agent at the local address of a connection, for HELLO; 0: there it has
+        none."""
+        if self._port is None:
+            return 0
+        host, port = self._port
+        own = outer.local()
+        return port if host in (own, "::") or (host == "0.0.0.0" and ":" not in own) else 0
 
     async def meet(
         self,
@@ -142,9 +151,9 @@ class Links:
         name, credentials, address, expected = key
         try:
             own.clock.check(credentials)
-            sock = await dial(*address)
+            sock = await dial(*address, source=self._port[0] if self._port else "")
             outer = await Outer.open(sock, "client", credentials, expected=expected)
-            link = Link(outer, "client", self.port)
+            link = Link(outer, "client", self.port_of(outer))
             try:
                 await link.handshake()
             except BaseException:
@@ -214,12 +223,12 @@ class Links:
 
     def _may_part(self, link: Link) -> bool:
         """True if this end may close a connection that its sessions use (protocol.md 8.7)."""
-        mine = link.role == "client" and self.port != 0 and link.version > 1
+        mine = link.role == "client" and link.port != 0 and link.version > 1
         return mine and link.agent != 0 and link.parks()
 
     def _close_above(self, most: int) -> None:
         """Close idle connections until `most` are left, the longest idle first."""
-        if (above := len(self._links) - most) <= 0 or not self.port:
+        if (above := len(self._links) - most) <= 0:
             return
         for link in sorted(self._links, key=lambda link: link.used_at):
             if above and link.streams and not link.end and self._may_part(link):

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.accept import accepted, listens
 from srdma.agent.accounts import User
 from srdma.agent.links import Links, check_age
-from srdma.agent.meeting import Meeting, encoded
+from srdma.agent.meeting import Address, Meeting, encoded
 from srdma.agent.peers import Peer
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
@@ -114,9 +114,12 @@ class Admission:
     connections themselves."""
 
     def __init__(
-        self, audit: Callable[..., None], peer_at: Callable[[bytes], Peer], port: int = 0
+        self,
+        audit: Callable[..., None],
+        peer_at: Callable[[bytes], Peer],
+        port: Address | None = None,
     ) -> None:
-        """peer_at: see Peers.at(); port: of the agent; 0: it has none."""
+        """peer_at: see Peers.at(); port: see Links."""
         self.audit = audit
         self.rendezvous = Rendezvous(peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
@@ -242,7 +245,8 @@ class Listener:
             if not await _speaks(sock):
                 return
             own = self._own()
-            link = Link(await self._outer(sock, own), "server", self._admission.links.port)
+            outer = await self._outer(sock, own)
+            link = Link(outer, "server", self._admission.links.port_of(outer))
         except (Error, OSError):
             sock.close()
             return

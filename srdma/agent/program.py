@@ -60,7 +60,7 @@ async def serve_sockets(
     """A system agent, until SIGTERM or SIGINT. port: where peers resume sessions."""
     loop = asyncio.get_running_loop()
     keeper = Keeper(policy.worker_user)
-    service = Service(policy, audit, keeper, port.getsockname()[1] if port else 0)
+    service = Service(policy, audit, keeper, port.getsockname()[:2] if port else None)
     over, hup = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)

@@ -110,9 +110,9 @@ class Service:
         rule: Rule,
         audit: Audit = no_audit,
         keeper: Keeper | None = None,
-        port: int = 0,
+        port: Address | None = None,
     ) -> None:
-        """keeper and port: of a system agent; port 0: it has none."""
+        """keeper and port: of a system agent. port: where it listens for peers, if it does."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
         self._workers: dict[tuple[Path, bytes], Worker] = {}
         self._admission = Admission(audit, self.peer_at, port)

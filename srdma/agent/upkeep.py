@@ -253,7 +253,7 @@ class Upkeep:
             if not self.resumable:
                 raise Truncated from None
             # Without a port this end must stay reachable, for a server that wants an exchange.
-            self._idle = isinstance(end, Idle) and self._house.links.port != 0
+            self._idle = isinstance(end, Idle) and meeting.stream.link.port != 0
             self._owner.told("idle" if self._idle else "lost", text=str(end))
             self._lose()
             end.__traceback__ = None  # it refers to the connection, which has this exception

@@ -190,14 +190,15 @@ class Link:
     """A TLS connection to a peer's agent.
 
     identity: URI of the peer, and group: of the TLS key agreement, once the handshake is complete.
-    agent: TCP port of the peer's agent, 0 if it has none. end: the reason why the connection ended.
+    agent and port: TCP ports of the peer's agent and of the local one, 0 for none. end: the reason
+    why the connection ended.
     used_at: time of the last message, made_at: of the handshake, crowded_at: since when the peer
     has left much unread, or infinity (time.monotonic()). look_at: for the owner.
     """
 
     def __init__(self, outer: Outer, role: Role, port: int = 0) -> None:
         """role: in TLS; port: of the local agent, for HELLO."""
-        self.outer, self.role, self._port = outer, role, port
+        self.outer, self.role, self.port = outer, role, port
         self.identity = self.group = ""
         self.agent = 0
         self.end: PeerClosed | ExchangeError | None = None  # with srdma/2 PeerClosed only
@@ -249,7 +250,7 @@ class Link:
         gives it the stream at once, with None."""
         self._opened = opened
         if self.version > 1:
-            self.send(0, encode(Hello(self._port)))
+            self.send(0, encode(Hello(self.port)))
         else:
             stream = self._stream(1)
             if self.role == "server":

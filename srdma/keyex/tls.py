@@ -296,8 +296,15 @@ class Outer(_End):
 
     def address(self) -> str:
         """The peer's IP address; "" for a socket that has none."""
-        peer = self._writer.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) else ""
+        return self._host("peername")
+
+    def local(self) -> str:
+        """The IP address of this end, IPv4 also if the socket is one of IPv6; "" without one."""
+        return self._host("sockname").removeprefix("::ffff:")
+
+    def _host(self, which: str) -> str:
+        found = self._writer.get_extra_info(which)
+        return str(found[0]) if isinstance(found, tuple) else ""
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection, whether or not bytes still wait.

@@ -43,6 +43,10 @@ class Agent:
         """Ends the agent by a signal, and starts another one with the same policy."""
         self.process.send_signal(how)
         self.process.communicate(timeout=WAIT)
+        self.start()
+
+    def start(self) -> None:
+        """Starts another one with the same policy."""
         self.process = launch(self.policy, user=self.user)
 
     def change(self, old: str, new: str) -> None:
@@ -93,9 +97,10 @@ class Place:
     a: Host
     b: Host
     agents: tuple[Agent, Agent]
+    address: str = "127.0.0.1"  # of host b
 
     def connect(self, identity: str = "host-a") -> tuple[srdma.Connection, srdma.Connection]:
-        with srdma.listen(("127.0.0.1", 0), self.b.pd, identity="host-b", peer=A) as listener:
+        with srdma.listen((self.address, 0), self.b.pd, identity="host-b", peer=A) as listener:
             accepted = run(listener.accept, WAIT)
             client = srdma.connect(listener.address, self.a.pd, identity=identity, peer=B)
             return client, accepted()
@@ -140,7 +145,7 @@ def gid_hosts(pki: Path, folder: Path) -> Iterator[Place]:
             agents.append(agent)
             ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
             hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
-        yield Place(*hosts, (agents[0], agents[1]))
+        yield Place(*hosts, (agents[0], agents[1]), GIDS["b"][0])
 
 
 def free_port() -> int:

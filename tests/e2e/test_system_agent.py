@@ -139,7 +139,7 @@ def test_accept_with_another_identity(place: Place) -> None:
         ours = run(srdma.connect, listener.address, place.a.pd, identity="host-a")
         arrival = listener.take(WAIT)
         with pytest.raises(LocalError, match="came to identity 'host-b': accept it with that"):
-            srdma.Connection(place.b.pd, srdma.Options(identity="other"), arrival=arrival)
+            srdma.Connection(place.b.pd, srdma.Options(identity="other"), arrival)
         with pytest.raises(srdma.Error):
             ours()
 

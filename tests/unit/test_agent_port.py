@@ -12,6 +12,7 @@ import pytest
 
 from srdma.agent import links, upkeep
 from srdma.agent import port as agent_port
+from srdma.agent.dial import dial
 from srdma.agent.policy import Policy, PolicyError
 from srdma.errors import LocalError
 from srdma.identity import Credentials, create_ca, issue
@@ -83,6 +84,52 @@ def test_identities_at_the_port(a: Host, b: Host, name: str) -> None:
     renews(client, 1)
     [link] = a.links()
     assert link.identity == f"spiffe://test/host-{name}"
+
+
+@pytest.fixture
+def far(folder: Path) -> Iterator[Host]:
+    """A host whose agent listens at another address than the one that the system would choose."""
+    host = Host(folder, "a", address="127.0.0.2")
+    yield host
+    host.close()
+
+
+def test_client_at_another_address(far: Host, b: Host) -> None:
+    """It connects from the address of its port, at which the server finds it."""
+    client, server, _ = session(far, b, client="a")
+    [link] = far.links()
+    assert (link.outer.local(), link.port) == ("127.0.0.2", far.port)
+    [link] = b.links()
+    assert (link.address, link.agent) == ("127.0.0.2", far.port)
+    renews(client, 1)
+    renews(server, 1)
+
+
+def test_server_at_another_address(far: Host, b: Host) -> None:
+    """A program's listener is at an address at which the agent has no port."""
+    session(b, far, "a", client="b")
+    [link] = far.links()
+    assert (link.outer.local(), link.port) == ("127.0.0.1", 0)
+    [link] = b.links()
+    assert link.agent == 0
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0", "::"])
+def test_port_at_all_addresses(folder: Path, b: Host, listen: str) -> None:
+    host = Host(folder, "a", address=f"[{listen}]" if ":" in listen else listen)
+    session(b, host, "a", client="b")
+    session(host, b, client="a")
+    assert {link.port for link in host.links()} == {host.port}
+    host.close()
+
+
+@pytest.mark.parametrize("source", ["192.0.2.1", "2001:db8::1", "0.0.0.0", "", "127.0.0.3"])
+def test_source_of_a_connection(source: str) -> None:
+    """An address that this machine has not, or of the other family, is not used."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sock = asyncio.run(dial(*listening.getsockname(), source=source))
+        assert sock.getsockname()[0] == ("127.0.0.3" if source == "127.0.0.3" else "127.0.0.1")
+        sock.close()
 
 
 def test_sessions_of_one_peer_share_a_connection(a: Host, b: Host) -> None:

@@ -143,7 +143,7 @@ def test_attempt_that_is_cancelled_as_another_session_asks(
     """The other session makes an attempt of its own."""
     begun = 0
 
-    async def dial(*_: object) -> socket.socket:
+    async def dial(*_: object, **__: object) -> socket.socket:
         nonlocal begun
         begun += 1
         if begun == 1:

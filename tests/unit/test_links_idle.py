@@ -25,7 +25,8 @@ class Connection:
     reached: the number of looks at its acknowledgements.
     """
 
-    version, role, agent, streams, identity = 2, "client", PORT, 1, "spiffe://test/peer"
+    version, role, streams, identity = 2, "client", 1, "spiffe://test/peer"
+    agent = port = PORT
     parked = replaceable = acknowledges = True
 
     def __init__(self, used_at: float = NOW, **changes: Any) -> None:
@@ -62,11 +63,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def looked(connections: Iterable[Connection], port: int = PORT) -> list[Connection]:
+def looked(connections: Iterable[Connection]) -> list[Connection]:
     """Lets an agent look at its connections. Returns those that it keeps."""
 
     async def look() -> list[Connection]:
-        made = Links(cast(Any, None), port)
+        made = Links(cast(Any, None))
         for connection in connections:
             made._add(cast(Link, connection))
         for _ in range(SWEEPS):
@@ -112,6 +113,7 @@ def test_as_many_connections_as_are_kept(most: int) -> None:
         {"parked": False},  # an exchange is under way, or a session cannot be resumed
         {"role": "server"},  # the peer closes it
         {"agent": 0},  # the peer's agent has no port
+        {"port": 0},  # this agent has no port at the address of this end
         {"version": 1},
         {"streams": 0},  # it is closed after UNUSED
     ],
@@ -125,8 +127,8 @@ def test_connections_that_are_needed(most: int, change: dict[str, Any]) -> None:
 
 
 def test_connections_of_an_agent_without_a_port(most: int) -> None:
-    made = [Connection(NOW - 50) for _ in range(most + 1)]
-    assert looked(made, port=0) == made
+    made = [Connection(NOW - 50, port=0) for _ in range(most + 1)]
+    assert looked(made) == made
 
 
 def test_idle_connections_of_an_agent_that_has_few(monkeypatch: pytest.MonkeyPatch) -> None:
