@@ -57,7 +57,7 @@ class Meeting:
     def check(self, own: Identity) -> None:
         """Raise ExchangeError unless the peer came to this identity of the present end (`policy`),
         and may have its own (`identity`)."""
-        if own.name != self.own and own.credentials.identity != self.uri:
+        if own.name != self.own:
             raise ExchangeError(
                 "policy", f"the peer came to identity {self.own!r}: accept it with that one"
             )

@@ -118,9 +118,7 @@ class Rendezvous:
                     continue
                 meeting.stream.most = INBOX_MAX
                 try:
-                    meeting.check(own())
-                    self._peer_at(call.peer.gid).check(call.peer.gid, meeting)
-                    check_age(meeting, own())
+                    self._check(call, meeting, own())
                     return meeting
                 except ExchangeError as error:
                     meeting.refuse(error)
@@ -130,6 +128,17 @@ class Rendezvous:
             del self._calls[key]
 
     # Internal ---------------------------------------------------------------
+
+    def _check(self, call: Call, meeting: Meeting, own: Identity) -> None:
+        """Raise ExchangeError unless the peer of a call is right. Of several identities with one
+        URI the port presents any."""
+        if own.credentials.identity != meeting.uri:
+            raise ExchangeError(
+                "policy", f"the peer came to {meeting.uri}: call with that identity"
+            )
+        own.check(meeting.identity)
+        self._peer_at(call.peer.gid).check(call.peer.gid, meeting)
+        check_age(meeting, own)
 
     async def _wait(self, key: Key) -> Meeting:
         found: asyncio.Future[Meeting] = asyncio.get_running_loop().create_future()
