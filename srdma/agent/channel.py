@@ -185,8 +185,11 @@ class Channel:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             data, fds = self._received()
-            close_soon(fds)
-            self._arrived(data)
+            if fds:  # only the first message may have one: a program could pass any number
+                close_soon(fds)
+                self._fail()
+            else:
+                self._arrived(data)
 
     def _received(self) -> tuple[bytes, list[int]]:
         """Bytes, b"" at the end, and the files beside them. The kernel would close those that are

@@ -65,7 +65,11 @@ def _put(fd: int, then: Callable[[], object]) -> None:
         if _threads == THREADS:
             return
         _threads += 1
-    threading.Thread(target=_work, name="closer", daemon=True).start()
+    try:
+        threading.Thread(target=_work, name="closer", daemon=True).start()
+    except RuntimeError:  # no thread can be started: the file waits for the next one
+        with _lock:
+            _threads -= 1
 
 
 def _take() -> tuple[int, Callable[[], object]] | None:

@@ -10,6 +10,7 @@ from typing import Any
 from srdma.keyex.fields import ExchangeError
 
 IP_BIND_ADDRESS_NO_PORT = 24  # Linux: connect() chooses the port, so that many can be in use
+BOUND = 1.0  # seconds of an attempt from the address of the port: it may have no way back
 # Codes of channel errors besides those of protocol.md 8.1: no such host; no connection.
 NAME, UNREACHABLE = "name", "unreachable"
 
@@ -17,8 +18,8 @@ NAME, UNREACHABLE = "name", "unreachable"
 async def dial(host: str, port: int, source: str = "") -> socket.socket:
     """Connect to the first address of the host that answers. Raises ExchangeError.
 
-    source: the IP address of this end, as far as the peer can be reached from it: the peer finds
-    this agent's port at the address from which the connection comes (protocol.md 8.7).
+    source: the IP address of this end, if the peer answers there soon: it finds this agent's port
+    at the address from which the connection comes (protocol.md 8.7).
     """
     where = f"{host}:{port}"
     if not 0 < port < 1 << 16:
@@ -38,13 +39,13 @@ async def dial(host: str, port: int, source: str = "") -> socket.socket:
                 if own:
                     sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
                     sock.bind((own, 0))
-                await loop.sock_connect(sock, address)
+                async with asyncio.timeout(BOUND if own else None):
+                    await loop.sock_connect(sock, address)
                 return sock
             except ConnectionRefusedError:
                 sock.close()
                 failed = ExchangeError(UNREACHABLE, f"no listener at {where}")
-                break
-            except OSError as error:
+            except OSError as error:  # or TimeoutError of BOUND
                 sock.close()
                 text = f"cannot reach {where}: {error.strerror or error}"
                 failed = ExchangeError(UNREACHABLE, text)

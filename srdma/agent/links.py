@@ -263,10 +263,11 @@ class Links:
             self._accepted.pop(link.identity, None)
 
 
-def check_age(meeting: Meeting, own: Identity) -> None:
-    """Raise ExchangeError (STALE) unless the connection of a peer is fit for a first exchange."""
+def check_age(meeting: Meeting, own: Identity | None) -> None:
+    """Raise ExchangeError (STALE) unless the connection of a peer is fit for a first exchange: it
+    is young, and has the credentials of `own`, if that is given."""
     link = meeting.stream.link
-    if link.age > AGE_HERE or link.outer.credentials != own.credentials:
+    if link.age > AGE_HERE or (own and link.outer.credentials != own.credentials):
         raise ExchangeError(STALE, "the connection is too old for a key exchange")
 
 

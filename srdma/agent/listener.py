@@ -32,7 +32,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
-from srdma.keyex.tls import Outer, PeerClosed, no_wait
+from srdma.keyex.tls import Outer, PeerClosed, no_wait, plain_address
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
@@ -154,7 +154,7 @@ class Admission:
                 listener.refused(stream.link.address, error)
             meeting.refuse(error)
             if stream.version > 1:
-                stream.link.refused()
+                stream.link.refused(error.code)
 
 
 @dataclass(eq=False)
@@ -204,7 +204,7 @@ class Listener:
                     self._evict(lambda _: True)
                     await asyncio.sleep(PAUSE)
                     continue
-                self._admit(sock, str(address[0]))
+                self._admit(sock, plain_address(str(address[0])))
         finally:
             self._closed = True
             self._admission.arrivals.close(self)

@@ -47,7 +47,8 @@ class Peer:
     def check(self, gid: bytes, meeting: Meeting) -> None:
         """Raise ExchangeError (`identity`) unless a peer may have a GID (protocol.md 8.8)."""
         self.check_identity(gid, meeting.identity)
-        if self.san and gid not in map(gids.of_address, addresses_of(meeting.certificate)):
+        address = ipaddress.ip_address(gids.text_of(gid))  # of IPv4, if the GID is a mapped one
+        if self.san and address not in addresses_of(meeting.certificate):
             raise _not_of(gid, meeting.identity, "by a subjectAltName of its certificate")
 
 
@@ -60,21 +61,30 @@ class Peers:
             raise ValueError("peer must be entries [[peer]]")
         made = [_peer(entry) for entry in entries]
         self.entries = sorted(made, key=lambda peer: -peer.range.prefixlen)  # the narrowest first
-        ranges = [peer.range for peer in made]
-        if twice := next((each for each in ranges if ranges.count(each) > 1), None):
-            raise ValueError(f"two entries [[peer]] have the gid {range_text(twice)}")
+        # Number of bits of the ranges -> these bits -> entry.
+        self._by_bits: dict[int, dict[int, Peer]] = {}
+        for peer in self.entries:
+            of_size = self._by_bits.setdefault(peer.range.prefixlen, {})
+            if of_size.setdefault(_bits(peer.range.network_address, peer.range), peer) is not peer:
+                raise ValueError(f"two entries [[peer]] have the gid {range_text(peer.range)}")
 
     def at(self, gid: bytes) -> Peer:
         """The entry of a GID. Raises ExchangeError (`policy`)."""
         address = ipaddress.IPv6Address(gid)
-        for peer in self.entries:
-            if address in peer.range:
-                return peer
+        for of_size in self._by_bits.values():
+            size = next(iter(of_size.values())).range
+            if found := of_size.get(_bits(address, size)):
+                return found
         raise ExchangeError(
             "policy",
             f"the policy of this agent has no [[peer]] with the GID {gids.text_of(gid)}",
             told="the policy does not know this GID",
         )
+
+
+def _bits(address: ipaddress.IPv6Address, gid_range: ipaddress.IPv6Network) -> int:
+    """The bits of an address that say whether it is in a range of this size."""
+    return int(address) >> (address.max_prefixlen - gid_range.prefixlen)
 
 
 def range_text(gid_range: ipaddress.IPv6Network) -> str:

@@ -93,6 +93,8 @@ class Policy:
             worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
             listen = _address(self.path, fields.get("listen", ""))
             peers = Peers(fields.get("peer", []))
+            if peers.entries and not listen:
+                raise ValueError("[[peer]] needs `listen`: peers call at the port of the agent")
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -241,7 +243,8 @@ def _address(path: Path, value: object) -> tuple[str, int] | None:
         raise PolicyError(
             f'{path}: listen must be "ADDRESS:PORT", with an IP address and a port of 1024 to 65535'
         )
-    return str(address), number
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address), number
 
 
 def _known(path: Path, where: str, fields: Mapping[str, Any], keys: set[str]) -> None:

@@ -54,12 +54,18 @@ class Port(Listener):
         return next(named, None)
 
     def _identity(self, link: Link, own: Identity) -> Identity:
+        """Of several identities with these credentials the first that admits the peer."""
         chosen = link.outer.credentials
+        error = ExchangeError("identity", "the policy was replaced during the handshake")
         for identity in self._identities():
             if identity.credentials == chosen:
                 identity.clock.check(chosen)
-                return identity
-        raise ExchangeError("identity", "the policy was replaced during the handshake")
+                try:
+                    identity.check(link.identity)
+                    return identity
+                except ExchangeError as refusal:
+                    error = refusal
+        raise error
 
     def arrived(self, meeting: Meeting) -> None:
         """Sessions begin at listeners only."""

@@ -17,11 +17,10 @@ from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Offer
 from srdma.keyex.offers import END_RANGES, To
-from srdma.keyex.streams import INBOX_MAX
 
 QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
 OFFERS_MAX, OFFERS_PER_IDENTITY = 4096, 1024
-WAITING_MAX = 4096  # bytes that may arrive in the stream behind an OFFER that waits
+BUSY_TEXT = "too many OFFERs wait for programs here: try again later"
 
 
 Key = tuple[To, int]  # `to` of the OFFER, and QPN of the client
@@ -77,26 +76,35 @@ class Rendezvous:
         self.gid = gids.NONE
         self._peer_at = peer_at
         self._calls: dict[Key, asyncio.Future[Meeting]] = {}
-        self._offers: dict[Key, Meeting] = {}
+        self._offers: dict[Key, Meeting] = {}  # the oldest first
+        self._of: Counter[str] = Counter()  # OFFERs of an identity
+
+    def know(self, gid: bytes) -> None:
+        """The GID of the worker of this agent; NONE while there is no worker."""
+        if gid not in (gids.NONE, self.gid):
+            for key in [*self._offers]:
+                if key[0].gid != gid:
+                    self._remove(key).refuse(_closed(gid))
+        self.gid = gid
 
     def offered(self, meeting: Meeting, offer: Offer, to: To) -> None:
         """An OFFER with `to` has arrived. Raises ExchangeError if it is refused."""
         self._peer_at(to.of).check(to.of, meeting)
-        if self.gid == gids.NONE:
-            raise ExchangeError("busy", "this agent has not met its worker: try again later")
-        if to.gid != self.gid:
-            raise ExchangeError("closed", f"the GID here is {gids.text_of(self.gid)}")
+        if self.gid not in (gids.NONE, to.gid):
+            raise _closed(self.gid)
         key = to, offer.ends[0].qpn
-        if former := self._offers.pop(key, None):
-            former.refuse(ExchangeError("state", "another OFFER of the same QP replaces this one"))
         call = self._calls.get(key)
         if call and not call.done():
             call.set_result(meeting)
             return
-        if not self._has_room(meeting):
-            raise ExchangeError("busy", "too many OFFERs wait for a program here: try again later")
-        meeting.stream.most = WAITING_MAX
+        if key in self._offers:
+            former = self._remove(key)
+            former.refuse(ExchangeError("state", "another OFFER of the same QP replaces this one"))
+            former.stream.link.refused("state")
+        self._make_room(meeting)
         self._offers[key] = meeting
+        self._of[meeting.identity] += 1
+        meeting.stream.watch(lambda: self._heard(key, meeting))
 
     async def met(self, call: Call, own: Callable[[], Identity]) -> Meeting:
         """Wait for the OFFER that fits a call of the server. The caller owns the meeting.
@@ -110,13 +118,7 @@ class Rendezvous:
         self._calls[key] = asyncio.get_running_loop().create_future()
         try:
             while True:
-                meeting = self._offers.pop(key, None)
-                if meeting is None:
-                    meeting = await self._wait(key)
-                elif not meeting.stream.connected():  # the client has given up
-                    meeting.drop()
-                    continue
-                meeting.stream.most = INBOX_MAX
+                meeting = self._remove(key) if key in self._offers else await self._wait(key)
                 try:
                     self._check(call, meeting, own())
                     return meeting
@@ -138,7 +140,7 @@ class Rendezvous:
             )
         own.check(meeting.identity)
         self._peer_at(call.peer.gid).check(call.peer.gid, meeting)
-        check_age(meeting, own)
+        check_age(meeting, own if own.name == meeting.own else None)
 
     async def _wait(self, key: Key) -> Meeting:
         found: asyncio.Future[Meeting] = asyncio.get_running_loop().create_future()
@@ -150,12 +152,38 @@ class Rendezvous:
                 found.result().refuse(ExchangeError("closed", "the program calls no longer"))
             raise
 
-    def _has_room(self, meeting: Meeting) -> bool:
-        """False if too many OFFERs wait. An OFFER whose client has given up is dropped before."""
-        for key, other in [*self._offers.items()]:
-            if not other.stream.connected():
-                self._offers.pop(key).drop()
-        of_identity = Counter(other.identity for other in self._offers.values())
-        return (
-            len(self._offers) < OFFERS_MAX and of_identity[meeting.identity] < OFFERS_PER_IDENTITY
-        )
+    def _heard(self, key: Key, meeting: Meeting) -> None:
+        """The client of a waiting OFFER has ended its stream or connection, or has sent a message,
+        which it must not before CHOICE."""
+        self._remove(key)
+        if meeting.stream.connected():
+            meeting.refuse(ExchangeError("state", "a message that came before CHOICE"))
+        else:
+            meeting.drop()
+        if not meeting.stream.link.end:
+            meeting.stream.link.refused("state")
+
+    def _remove(self, key: Key) -> Meeting:
+        """Take an OFFER from those that wait."""
+        meeting = self._offers.pop(key)
+        meeting.stream.watch(None)
+        self._of[meeting.identity] -= 1
+        if not self._of[meeting.identity]:
+            del self._of[meeting.identity]
+        return meeting
+
+    def _make_room(self, meeting: Meeting) -> None:
+        """Raise ExchangeError (`busy`) if too many OFFERs wait. Of all identities the one that has
+        the most gives way, with its oldest OFFER."""
+        mine = self._of[meeting.identity]
+        if len(self._offers) < OFFERS_MAX and mine < OFFERS_PER_IDENTITY:
+            return
+        (most, number), *_ = self._of.most_common(1)
+        if mine >= min(OFFERS_PER_IDENTITY, number):
+            raise ExchangeError("busy", BUSY_TEXT)
+        oldest = next(key for key, other in self._offers.items() if other.identity == most)
+        self._remove(oldest).refuse(ExchangeError("busy", BUSY_TEXT))
+
+
+def _closed(gid: bytes) -> ExchangeError:
+    return ExchangeError("closed", f"the GID here is {gids.text_of(gid)}")

@@ -14,9 +14,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from srdma import gid as gids
 from srdma.agent.accounts import User, account, restricted
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.closing import close_drained
@@ -119,6 +121,7 @@ class Service:
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self.rendezvous = self._admission.rendezvous
         self.turns = Turns()
+        self._met: set[Worker] = set()
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users: Counter[User] = Counter()  # channels of each user
@@ -164,11 +167,10 @@ class Service:
         assert self._keeper
         path = self._rule.worker_at(path)  # as that of a program that comes back
         try:
-            first = await self._keeper.worker(path)
+            first = await self._kept(path)
             hello = first.control.hello()
         except (NoWorkerError, WorkerGone):  # it starts later, and keeps nothing then
             return
-        self.rendezvous.gid = hello.gid
         number = itertools.count()
         for thread in range(hello.threads):
             socket_path = thread_path(path, thread)
@@ -178,6 +180,21 @@ class Service:
                     self._adopt(socket_path, worker, record, next(number) * ADOPT_EVERY)
             except (NoWorkerError, WorkerGone, Timeout) as error:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
+
+    async def _kept(self, path: Path) -> Worker:
+        """See Keeper.worker(). The GID of a worker is known from here on, until it ends."""
+        assert self._keeper
+        worker = await self._keeper.worker(path)
+        if worker not in self._met:
+            self._met.add(worker)
+            self.rendezvous.know(worker.control.hello().gid)
+            worker.ended.add_done_callback(partial(self._parted, worker))
+        return worker
+
+    def _parted(self, worker: Worker, _: object) -> None:
+        self._met.discard(worker)
+        if not self._met:
+            self.rendezvous.know(gids.NONE)
 
     def peer_at(self, gid: bytes) -> Peer:
         """See Peers.at()."""
@@ -404,7 +421,7 @@ class Service:
         if len(token) != TOKEN_LEN:
             raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
         if self._keeper:
-            await self._keeper.worker(path)
+            await self._kept(path)
         worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
             worker = self._open(path, token)

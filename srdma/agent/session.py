@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import errno
+import random
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -44,9 +45,11 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
-# Code of a server's refusal -> seconds until the OFFER is repeated.
 FIRST = 1  # number of the stream for which a connection was made
+# Code of a server's refusal -> seconds until the OFFER is repeated. Further pauses are twice as
+# long each, BUSY_LONGEST at most, and 0 to half shorter at random.
 AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
+BUSY_LONGEST = 10.0
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -319,7 +322,7 @@ class Session:
         """The call of the program's QP. Raises ExchangeError (`config`) if it may not call."""
         assert self._worker
         control = self._worker.control
-        self._house.rendezvous.gid = gid = control.hello().gid
+        gid = control.hello().gid
         if len(terms.ends) != 1:
             raise ExchangeError("config", f"a rendezvous has one QP, not {len(terms.ends)}")
         qpn = terms.ends[0].qpn
@@ -358,6 +361,7 @@ class Session:
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         former: Meeting | None = None
+        doubled = 1.0
         while True:
             meeting = await self._meet(peer, former)
             try:
@@ -369,7 +373,8 @@ class Session:
                 former = None if pause else meeting
                 meeting.drop()
             setup.forget()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(doubled * pause, BUSY_LONGEST) * random.uniform(0.5, 1))
+            doubled *= 2
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:
         """A stream to the server. former: in another connection than that one."""

@@ -18,13 +18,13 @@ HELD = 2.0  # seconds after which an exchange counts no longer: its peer may be 
 
 
 class Pace:
-    """Permits `burst` events at once, and one per EVERY seconds in the long run. Time is an
+    """Permits `burst` events at once, and one per `every` seconds in the long run. Time is an
     argument."""
 
-    __slots__ = ("_paid", "_room")
+    __slots__ = ("_every", "_paid", "_room")
 
-    def __init__(self, burst: int) -> None:
-        self._room = (burst - 1) * EVERY
+    def __init__(self, burst: int, every: float = EVERY) -> None:
+        self._every, self._room = every, (burst - 1) * every
         self._paid = float("-inf")  # time up to which the events so far would last
 
     def take(self, now: float) -> bool:
@@ -32,7 +32,7 @@ class Pace:
         paid = max(self._paid, now)
         if paid - now > self._room:
             return False
-        self._paid = paid + EVERY
+        self._paid = paid + self._every
         return True
 
     @property

@@ -21,6 +21,8 @@ from srdma.keyex.tls import REACHABLE, STREAM_LEN, Outer, PeerClosed, Truncated,
 
 INBOX_MAX = 262_144  # bytes of the messages of one stream that wait unread, with their overhead
 TURN = 16  # messages until other tasks have their turn
+BUSY = "busy"  # code of an ERROR
+BUSY_REFUSALS = 8192, 0.01  # the same with this code: at once, and seconds per further one
 REFUSALS = 1024  # refused streams at once; one per second in the long run
 UNREAD, UNREAD_FOR = 4 << 20, 10.0  # bytes and seconds for which a peer may not read
 OVERHEAD = 64  # bytes that a message counts besides its own
@@ -212,7 +214,7 @@ class Link:
         self._opened: Opened | None = None
         self._reader: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
-        self._refusals = Pace(REFUSALS)
+        self._refusals, self._busy = Pace(REFUSALS), Pace(*BUSY_REFUSALS)
 
     @property
     def version(self) -> int:
@@ -272,10 +274,11 @@ class Link:
         """True if no session needs the connection now."""
         return all(stream.parks() for stream in self._streams.values())
 
-    def refused(self) -> None:
+    def refused(self, code: str) -> None:
         """A stream that the peer opened was refused. Raises ExchangeError (`rate`) if that happens
         too often."""
-        if not self._refusals.take(time.monotonic()):
+        pace = self._busy if code == BUSY else self._refusals
+        if not pace.take(time.monotonic()):
             raise ExchangeError("rate", "too many streams of this connection were refused")
 
     def stuck(self, now: float) -> bool:

@@ -57,6 +57,11 @@ _ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
 _LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
 
 
+def plain_address(host: str) -> str:
+    """An IP address, IPv4 also if a socket of IPv6 gives it as IPv4-mapped."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
 async def no_wait() -> None:
     """A turn that comes at once."""
 
@@ -295,16 +300,16 @@ class Outer(_End):
         return bool(ago < seconds * 1000)
 
     def address(self) -> str:
-        """The peer's IP address; "" for a socket that has none."""
+        """The peer's IP address, IPv4 also if the socket is one of IPv6; "" without one."""
         return self._host("peername")
 
     def local(self) -> str:
         """The IP address of this end, IPv4 also if the socket is one of IPv6; "" without one."""
-        return self._host("sockname").removeprefix("::ffff:")
+        return self._host("sockname")
 
     def _host(self, which: str) -> str:
         found = self._writer.get_extra_info(which)
-        return str(found[0]) if isinstance(found, tuple) else ""
+        return plain_address(str(found[0])) if isinstance(found, tuple) else ""
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection, whether or not bytes still wait.

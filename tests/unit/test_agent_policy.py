@@ -64,7 +64,8 @@ def test_defaults(folder: Path) -> None:
 
 
 PEER = (
-    GOOD
+    'listen = "10.0.0.1:7000"'
+    + GOOD
     + """
 [[peer]]
 gid = "10.0.0.2"
@@ -77,6 +78,7 @@ identity = "spiffe://test/b"
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
+        ('listen = "10.0.0.1:7000"', "", r"\[\[peer\]\] needs `listen`"),
         ("[[peer]]", "[peer]", r"peer must be entries \[\[peer\]\]"),
         ("agent =", "agents =", r"\[\[peer\]\] has the unknown key 'agents'"),
         ('gid = "10.0.0.2"\n', "", r"needs a gid"),

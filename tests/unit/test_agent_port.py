@@ -7,9 +7,11 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from srdma.agent import dial as agent_dial
 from srdma.agent import links, upkeep
 from srdma.agent import port as agent_port
 from srdma.agent.dial import dial
@@ -19,7 +21,7 @@ from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex import pace
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
-from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
+from srdma.keyex.tls import STREAM_LEN, Truncated, plain_address, server_name
 from tests.exchange_players import offer
 from tests.host_players import IDENTITY, Host, cut, renews, session
 from tests.keyex_players import load, until
@@ -130,6 +132,42 @@ def test_source_of_a_connection(source: str) -> None:
         sock = asyncio.run(dial(*listening.getsockname(), source=source))
         assert sock.getsockname()[0] == ("127.0.0.3" if source == "127.0.0.3" else "127.0.0.1")
         sock.close()
+
+
+def test_source_without_a_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt from that address ends soon, and the next one follows."""
+    monkeypatch.setattr(agent_dial, "BOUND", 0.05)
+    attempts = []
+
+    async def connect(self: Any, sock: socket.socket, address: Any) -> None:
+        attempts.append(sock.getsockname()[0])
+        if len(attempts) == 1:
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
+    asyncio.run(dial("127.0.0.1", 7, source="127.0.0.3")).close()
+    assert attempts == ["127.0.0.3", "0.0.0.0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"), [("::ffff:10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("10.0.0.1", "10.0.0.1")]
+)
+def test_addresses_of_mapped_connections(given: str, plain: str) -> None:
+    assert plain_address(given) == plain
+
+
+def test_identities_with_the_same_certificate(a: Host, folder: Path) -> None:
+    """The peers of both are admitted at the port."""
+    host = Host(folder, "b", "b2")
+    text = host.file.read_text()
+    host.file.write_text(text.replace('name = "b"\n', 'name = "b"\npeers = ["spiffe://x/y"]\n'))
+    host.agent.call(host.policy.load)
+    client, _, listener = session(a, host, "b2")
+    listener.close()
+    cut(a)
+    until(lambda: bool(host.told("resumed")))
+    renews(client, 1)
+    host.close()
 
 
 def test_sessions_of_one_peer_share_a_connection(a: Host, b: Host) -> None:

@@ -147,6 +147,34 @@ def test_threads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: sorted(closed) == fds and closing._threads == 0)
 
 
+def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file waits for the next thread that can."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        closing.close_soon(fds[:1])
+    assert closing._threads == 0 and os.fstat(fds[0])
+    closing.close_soon(fds[1:])
+    until(lambda: closing._threads == 0)
+    for fd in fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_files_behind_the_first_message(a: Host) -> None:
+    """They end the channel: a program could pass any number of them."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        wire = a.open({"do": "listen", "identity": "a", "peer": []}, listening)
+        assert wire.event() == {"event": "listening"}
+        with open(os.devnull) as null:
+            wire.tell({"do": "nothing"}, [null.fileno()])
+        assert wire.events() == []
+
+
 def test_drained_socket() -> None:
     """The files in its queue are closed too."""
     ours, theirs = socket.socketpair()

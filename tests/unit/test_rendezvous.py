@@ -3,8 +3,10 @@ with workers that only respond."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,16 @@ import pytest
 from srdma import gid as gids
 from srdma.agent import links, rendezvous, upkeep
 from srdma.identity import Names, create_ca, issue
+from srdma.keyex import streams
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ClosedMessage, ErrorMessage, Offer, Ready, decode, encode
+from srdma.keyex.offers import To
+from srdma.keyex.pace import Pace
+from srdma.keyex.tls import Truncated
+from tests.exchange_players import GCM, end
 from tests.host_players import Host, cut, free_port, renews
-from tests.keyex_players import Wire, until
+from tests.keyex_players import Wire, load, until
+from tests.tls_players import BlockingTLS
 
 A, B, C = (gids.parse(f"127.0.0.{n}") for n in (1, 2, 3))
 NAMES = {A: "a", B: "b", C: "c"}
@@ -281,6 +291,19 @@ def test_certificate_with_the_gid(folder: Path, port: int) -> None:
     b.close()
 
 
+def test_mapped_address_in_a_certificate(folder: Path, port: int) -> None:
+    """It is no name of an IPv4 GID (RFC 5280 4.2.1.6)."""
+    mapped = ipaddress.IPv6Address("::ffff:127.0.0.2")
+    issue(folder / "ca", Names(uri("b"), (mapped,)), folder / "b-mapped")
+    known = entry("127.0.0.0/24", port, "spiffe://test/*", san=True)
+    a = host(folder, A, port, known, names=["a-san"])
+    b = host(folder, B, port, known, names=["b-mapped"])
+    code, text = refused(call(b, LOW, A, HIGH, name="b-mapped"))
+    assert code == "identity" and "which may not have the GID" in text
+    a.close()
+    b.close()
+
+
 def test_peers_of_the_program(a: Host, b: Host) -> None:
     """A program can narrow what the policy grants."""
     server = call(b, HIGH, A, LOW, peer=[uri("c")])
@@ -302,8 +325,10 @@ def test_identities_with_the_same_uri(a: Host, folder: Path, port: int) -> None:
     """The port presents one of them. The program may have the other one."""
     for suffix in ("pem", "key"):
         (folder / f"b2.{suffix}").write_bytes((folder / f"b.{suffix}").read_bytes())
-    b = host(folder, B, port, names=["b", "b2"])
-    for n, name in enumerate(("b", "b2")):
+    b = host(
+        folder, B, port, names=["b", "b2", "b-san"]
+    )  # the last one has a certificate of its own
+    for n, name in enumerate(("b", "b2", "b-san")):
         meet(call(a, LOW + n, B, HIGH + n), call(b, HIGH + n, A, LOW + n, name=name))
     b.close()
 
@@ -428,12 +453,118 @@ def test_offers_of_all(a: Host, b: Host, c: Host, monkeypatch: pytest.MonkeyPatc
     meet(call(c, HIGH, B, LOW), second)
 
 
-def test_agent_that_has_not_met_its_worker(a: Host, b: Host) -> None:
-    """The client repeats its OFFER until a program of the server calls."""
-    b.agent.call(lambda: setattr(b.agent.service.rendezvous, "gid", gids.NONE))
-    client = call(a, LOW, B, HIGH)
-    until(lambda: bool(b.told("refused")))
-    meet(call(b, HIGH, A, LOW), client)
+def test_agent_that_has_not_met_its_worker(folder: Path, port: int, a: Host) -> None:
+    """An OFFER waits until the worker has started, and is refused if it has another GID."""
+    b = host(folder, B, port)
+    b.agent.call(lambda: b.agent.service.rendezvous.know(gids.NONE))
+    clients = [call(a, LOW, B, HIGH), call(a, LOW + 1, B, HIGH + 1)]
+    until(lambda: offers(b) == 2)
+    meet(call(b, HIGH, A, LOW), clients[0])
+    b.agent.call(lambda: b.agent.service.rendezvous.know(C))
+    code, text = refused(clients[1])
+    assert code == "closed" and "the GID here is 127.0.0.3" in text
+    assert offers(b) == 0
+    b.close()
+
+
+def test_worker_that_ends(a: Host, b: Host) -> None:
+    """Its GID is not known any more."""
+    b.worker.close()
+    until(lambda: b.agent.call(lambda: b.agent.service.rendezvous.gid) == gids.NONE)
+
+
+def test_offer_gives_way_to_other_identities(
+    a: Host, b: Host, c: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The identity with the most OFFERs loses its oldest one."""
+    monkeypatch.setattr(rendezvous, "OFFERS_MAX", 3)
+    first = call(a, 1, C, HIGH + 1, timeout=1.0)
+    until(lambda: offers(c) == 1)
+    others = [call(a, n, C, HIGH + n) for n in (2, 3)]
+    until(lambda: offers(c) == 3)
+    second = call(b, LOW, C, HIGH)
+    assert refused(first)[0] in ("busy", "timeout")
+    meet(call(c, HIGH, B, LOW), second)
+    meet(*others, *(call(c, HIGH + n, A, n) for n in (2, 3)))
+
+
+def test_busy_has_a_rate_of_its_own(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that are `busy` for some time do not end the connection of other sessions."""
+    meet(call(a, LOW, B, HIGH), call(b, HIGH, A, LOW))
+    monkeypatch.setattr(rendezvous, "OFFERS_PER_IDENTITY", 1)
+    for link in b.links():
+        link._refusals = Pace(1)
+    wires = [call(a, n, B, HIGH + n) for n in range(1, 5)]
+    until(lambda: len(b.told("refused")) >= 6)
+    meet(*wires, *(call(b, HIGH + n, A, n) for n in range(1, 5)))
+    assert not a.told("lost")
+
+
+class Client(BlockingTLS):
+    """A host that may call as A, and sends what it wants."""
+
+    def __init__(self, b: Host, folder: Path) -> None:
+        sock = socket.create_connection(("127.0.0.2", b.port), timeout=20)
+        super().__init__(sock, "client", load(folder, "a"))
+        self.handshake()
+        self.raw = True
+        assert self.message()[:4] == bytes(4)  # HELLO
+
+    def offer(self, number: int, qpn: int = LOW) -> None:
+        ends = (end(qpn, os.urandom(16)),)
+        to = To(A, B, HIGH)
+        self.send_on(number, encode(Offer((GCM,), (0,), "", os.urandom(32), ends, to=to)))
+
+    def error(self) -> tuple[int, str]:
+        """Number of the stream and code of the next ERROR."""
+        raw = self.message()
+        told = decode(raw[4:])
+        assert isinstance(told, ErrorMessage)
+        return int.from_bytes(raw[:4], "big"), told.code
+
+
+def test_message_behind_a_waiting_offer(b: Host, folder: Path) -> None:
+    client = Client(b, folder)
+    client.offer(1)
+    until(lambda: offers(b) == 1)
+    client.send_on(1, encode(Ready()))
+    assert client.error() == (1, "state")
+    assert offers(b) == 0
+    client.close()
+
+
+@pytest.mark.parametrize("end", [encode(ClosedMessage()), encode(ErrorMessage("timeout", "late"))])
+def test_client_that_gives_up(b: Host, folder: Path, end: bytes) -> None:
+    """Its OFFER is dropped at once."""
+    client = Client(b, folder)
+    client.offer(1)
+    until(lambda: offers(b) == 1)
+    client.send_on(1, end)
+    until(lambda: offers(b) == 0)
+    client.offer(3)
+    until(lambda: offers(b) == 1)
+    client.close()
+    until(lambda: offers(b) == 0)
+    assert not b.agent.call(lambda: b.agent.service.rendezvous._of)
+
+
+@pytest.mark.parametrize("how", ["replaced", "abandoned"])
+def test_offers_have_a_rate(
+    b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """OFFERs that replace each other, or end at once, end the connection."""
+    monkeypatch.setattr(streams, "REFUSALS", 3)
+    client = Client(b, folder)
+    told = []
+    with contextlib.suppress(Truncated, ExchangeError, OSError):
+        for number in range(1, 21, 2):
+            client.offer(number)
+            if how == "abandoned":
+                client.send_on(number, encode(ClosedMessage()))
+        while True:
+            told.append(client.error())
+    assert told[-1] == (0, "rate")
+    assert offers(b) == 0
 
 
 def test_old_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
