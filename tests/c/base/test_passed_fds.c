@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,19 +132,25 @@ static void test_more_than_there_is_room_for(void **state)
 	}
 }
 
-/* The kernel itself closes those without room, and sets MSG_CTRUNC. (qemu-user
- * leaves them open.) */
+/* The kernel itself closes those without room, and sets MSG_CTRUNC. */
 static void test_control_data_cut_by_the_kernel(void **state)
 {
+	const int before = count_fds();
 	int fds[MOST], files[MOST];
 
 	(void)state;
+	if (getenv("RUNNER")) {
+		puts("qemu-user gives the kernel more room than the program "
+		     "did");
+		skip();
+	}
 	for (unsigned i = 0; i < MOST; i++)
 		files[i] = ends[0];
 	for (unsigned space = 0; space < MOST - 1; space++) {
 		pass(files, MOST);
 		assert_int_equal(take(fds, MOST, space), -EMSGSIZE);
 		assert_int_equal(closed, space);
+		assert_int_equal(count_fds(), before);
 	}
 }
 
