@@ -282,6 +282,7 @@ def act(server: Player, alice: Player, mallory: Player, token: str) -> None:
     server.tell()
     server.until("revoked the whole table")
     alice.tell()
+    alice.until("refused")
     server.tell()
 
 
