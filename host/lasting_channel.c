@@ -269,10 +269,9 @@ int srdma_lasting_send(struct srdma_lasting_channel *l,
 	if (is_away(l))
 		return away(l);
 	r = srdma_channel_send(l->channel, w, NULL, deadline);
-	if (!agent_ended(l, r))
-		return r;
-	r = lose(l);
-	return r ? r : away(l);
+	/* Events that the agent sent before its end may be unread. So
+	 * srdma_lasting_next() closes the channel, when it has read them. */
+	return agent_ended(l, r) ? away(l) : r;
 }
 
 int srdma_lasting_fd(const struct srdma_lasting_channel *l)

@@ -43,7 +43,8 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline);
 
-/* As srdma_channel_send(). -EAGAIN: the agent is away, and nothing was sent. */
+/* As srdma_channel_send(). -EAGAIN: the agent is away, and the message did not
+ * arrive. Events that it sent before its end remain for srdma_lasting_next(). */
 int srdma_lasting_send(struct srdma_lasting_channel *l,
 		       const struct srdma_message *w, int64_t deadline);
 

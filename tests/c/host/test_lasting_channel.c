@@ -81,6 +81,12 @@ static void confirm_and_end(int fd)
 	f.agent.act = then;
 }
 
+static void confirm_and_report_closed(int fd)
+{
+	fake_agent_report(fd, "ready", "", NULL);
+	fake_agent_report(fd, "closed", "", NULL);
+}
+
 static void refuse(int fd)
 {
 	fake_agent_report(fd, "error", "closed", NULL);
@@ -160,14 +166,19 @@ static struct srdma_lasting_channel *open_with(int fd)
 	return l;
 }
 
-static int next(struct srdma_lasting_channel *l, int ms)
+static int next_is(struct srdma_lasting_channel *l, const char *event, int ms)
 {
 	struct srdma_agent_event e;
 	int r = srdma_lasting_next(l, &e, srdma_socket_deadline(ms));
 
 	if (!r)
-		assert_string_equal(e.event, "ready");
+		assert_string_equal(e.event, event);
 	return r;
+}
+
+static int next(struct srdma_lasting_channel *l, int ms)
+{
+	return next_is(l, "ready", ms);
 }
 
 static int is_readable(const struct srdma_lasting_channel *l, int ms)
@@ -432,6 +443,26 @@ static void test_message_to_an_agent_that_ended(void **state)
 	srdma_message_free(&w);
 }
 
+/* A send that fails does not discard what the agent reported before its end. */
+static void test_events_before_the_end_of_the_agent(void **state)
+{
+	struct srdma_lasting_channel *l;
+	struct srdma_message w = message_of("x");
+	int r;
+
+	(void)state;
+	f.agent.act = confirm_and_report_closed;
+	l = open_with(-1);
+	do
+		r = srdma_lasting_send(l, &w, 0);
+	while (!r);
+	assert_int_equal(r, -EAGAIN);
+	says("is away");
+	assert_int_equal(next_is(l, "closed", LONG_MS), 0);
+	srdma_lasting_close(l);
+	srdma_message_free(&w);
+}
+
 /* The agent lives: another channel would be no restart. */
 static void test_message_sent_in_part(void **state)
 {
@@ -505,6 +536,7 @@ int main(void)
 		each(test_agent_that_accepts_nothing),
 		each(test_restarted_agent_of_a_third_user),
 		each(test_message_to_an_agent_that_ended),
+		each(test_events_before_the_end_of_the_agent),
 		each(test_message_sent_in_part),
 		each(test_descriptor_beside_both_messages),
 		each(test_no_descriptors),
