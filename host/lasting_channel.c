@@ -42,8 +42,10 @@ static int is_away(const struct srdma_lasting_channel *l)
 	return l->timer >= 0;
 }
 
+/* No channel is opened any more: the socket is not needed. */
 static int ended(struct srdma_lasting_channel *l, int rc)
 {
+	srdma_socket_close_fds(&l->fds);
 	l->over = rc;
 	strcpy(l->why, srdma_error_text());
 	return rc;
@@ -255,6 +257,8 @@ int srdma_lasting_next(struct srdma_lasting_channel *l,
 		}
 		if (!r && !strcmp(e->event, l->confirms))
 			confirm(l);
+		if (!r && !strcmp(e->event, "error"))
+			ended(l, srdma_channel_error(e));
 		return r == -ETIMEDOUT && is_away(l) ? away(l) : r;
 	}
 }
@@ -272,6 +276,11 @@ int srdma_lasting_send(struct srdma_lasting_channel *l,
 	/* Events that the agent sent before its end may be unread. So
 	 * srdma_lasting_next() closes the channel, when it has read them. */
 	return agent_ended(l, r) ? away(l) : r;
+}
+
+int srdma_lasting_over(const struct srdma_lasting_channel *l)
+{
+	return l->over;
 }
 
 int srdma_lasting_fd(const struct srdma_lasting_channel *l)

@@ -36,9 +36,13 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 /*
  * Waits for the next event, as srdma_channel_next(). While the agent is away,
  * looks for another one: after 50 ms, then with doubling pauses of at most 1 s.
- * -EAGAIN: the agent is away at the deadline; -ECONNRESET: none confirmed
- * within SRDMA_AWAY_MAX_S of the end, or the agent ended before it confirmed.
- * All further calls fail then.
+ * -EAGAIN: the agent is away at the deadline.
+ *
+ * The channel is over, and its socket is closed, after -ECONNRESET: an attempt
+ * failed SRDMA_AWAY_MAX_S or more after the end was noticed, or the agent ended
+ * before it confirmed; after a lack of descriptors; and after an `error`, which
+ * is returned as an event. All further calls return the same error, for `error`
+ * that of srdma_channel_error().
  */
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline);
@@ -47,6 +51,9 @@ int srdma_lasting_next(struct srdma_lasting_channel *l,
  * arrive. Events that it sent before its end remain for srdma_lasting_next(). */
 int srdma_lasting_send(struct srdma_lasting_channel *l,
 		       const struct srdma_message *w, int64_t deadline);
+
+/* -errno of all further calls if the channel is over, or 0. */
+int srdma_lasting_over(const struct srdma_lasting_channel *l);
 
 /* Readable when srdma_lasting_next() should be called: an event waits, it is
  * time to look for an agent, or the channel has ended. Stays the same. */

@@ -126,7 +126,6 @@ static int wait_event(struct srdma_listener *l, const char *name,
 	int r;
 
 	for (;;) {
-		memset(e, 0, sizeof(*e));
 		r = srdma_lasting_next(l->channel, e, deadline);
 		if (!r && !strcmp(e->event, "error"))
 			r = srdma_channel_error(e);
@@ -167,7 +166,7 @@ static int start(struct srdma_listener *l, int fd,
 	do
 		r = wait_event(l, "listening", &e, deadline);
 	while (r == -EINTR);
-	if (r == -ETIMEDOUT)
+	if (r == -ETIMEDOUT && !srdma_lasting_over(l->channel))
 		srdma_error_set(r, "the agent did not listen in %d ms",
 				SRDMA_CHANNEL_TIMEOUT_MS);
 	return r;
@@ -226,12 +225,10 @@ void srdma_close_listener(struct srdma_listener *l)
 int srdma_get_request(struct srdma_listener *l, struct srdma_request *request,
 		      int timeout_ms)
 {
-	struct srdma_agent_event e = { 0 };
+	struct srdma_agent_event e;
 	int r = wait_event(l, "arrived", &e, srdma_socket_deadline(timeout_ms));
 
-	if (r == -ETIMEDOUT && !strcmp(e.event, "error"))
-		return r; /* the agent's own */
-	if (r == -ETIMEDOUT)
+	if (r == -ETIMEDOUT && !srdma_lasting_over(l->channel))
 		return srdma_error_set(r, "no peer came in %d ms", timeout_ms);
 	if (r)
 		return r == -EINTR ? srdma_error_set(r, "a signal") : r;

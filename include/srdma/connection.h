@@ -137,7 +137,9 @@ struct srdma_request {
 /*
  * Waits up to timeout_ms (negative: no limit) for the next peer. Peers that the
  * agent refuses are not reported. 0; -ETIMEDOUT; -EAGAIN: the agent is away,
- * call again; -EINTR: a signal; -EPROTO: an illegal message of the agent.
+ * call again; -EINTR: a signal; -EPROTO: an illegal message of the agent. After
+ * an `error` of the agent the listener does not listen any more, and all further
+ * calls return the same error.
  */
 int srdma_get_request(struct srdma_listener *listener,
 		      struct srdma_request *request, int timeout_ms);

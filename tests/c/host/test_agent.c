@@ -767,6 +767,31 @@ static void listen_and_report(int fd)
 	wait_end(fd);
 }
 
+static void listen_and_fail(int fd)
+{
+	report(fd, "listening", "");
+	report(fd, "error", "timeout");
+}
+
+/* It asks no other agent, which could only refuse as well. */
+static void test_listener_that_failed(void **state)
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+	struct srdma_request request;
+
+	f->agent.act = listen_and_fail;
+	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(srdma_get_request(l, &request, LONG_MS),
+				 -ETIMEDOUT);
+		says("timeout: because");
+	}
+	srdma_close_listener(l);
+	assert_int_equal(f->agent.channels, 1);
+}
+
 static void test_listeners(void **state)
 {
 	const struct srdma_listener_attr attr = { .identity = "me" };
@@ -968,6 +993,7 @@ int main(void)
 		each(test_agent_that_is_not_restarted),
 		each(test_restarted_agent_that_refuses),
 		each(test_listeners),
+		each(test_listener_that_failed),
 		each(test_listener_at_a_restarted_agent),
 		each(test_listening_at_every_address),
 		each(test_names_of_a_listener),

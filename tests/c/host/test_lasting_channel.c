@@ -87,6 +87,12 @@ static void confirm_and_report_closed(int fd)
 	fake_agent_report(fd, "closed", "", NULL);
 }
 
+static void confirm_and_fail(int fd)
+{
+	fake_agent_report(fd, "ready", "", NULL);
+	fake_agent_report(fd, "error", "timeout", NULL);
+}
+
 static void refuse(int fd)
 {
 	fake_agent_report(fd, "error", "closed", NULL);
@@ -197,6 +203,14 @@ static int descriptors(void)
 		n++;
 	closedir(folder);
 	return n;
+}
+
+/* The thread of the agent closes its own a little later. */
+static void until_descriptors(int n)
+{
+	for (int i = 0; i < 10000 && descriptors() != n; i++)
+		usleep(1000);
+	assert_int_equal(descriptors(), n);
 }
 
 /* --- tests --------------------------------------------------------------- */
@@ -484,6 +498,29 @@ static void test_message_sent_in_part(void **state)
 	assert_int_equal(f.agent.channels, 1);
 }
 
+/* Another agent would refuse too. */
+static void test_error_after_the_confirmation(void **state)
+{
+	const int before = descriptors();
+	struct srdma_lasting_channel *l;
+	struct srdma_message w = message_of("x");
+
+	(void)state;
+	f.agent.act = confirm_and_fail;
+	l = open_with(dup(0));
+	assert_int_equal(srdma_lasting_over(l), 0);
+	assert_int_equal(next_is(l, "error", LONG_MS), 0);
+	assert_int_equal(srdma_lasting_over(l), -ETIMEDOUT);
+	until_descriptors(before + 2); /* the channel, and its epoll */
+	assert_int_equal(next(l, LONG_MS), -ETIMEDOUT);
+	says("timeout: because");
+	assert_int_equal(srdma_lasting_send(l, &w, 0), -ETIMEDOUT);
+	says("timeout: because");
+	srdma_lasting_close(l);
+	srdma_message_free(&w);
+	assert_int_equal(f.agent.channels, 1);
+}
+
 static void test_descriptor_beside_both_messages(void **state)
 {
 	const int before = descriptors();
@@ -495,9 +532,7 @@ static void test_descriptor_beside_both_messages(void **state)
 	assert_int_equal(next(l, LONG_MS), 0);
 	assert_int_equal(f.agent.passed, 1);
 	srdma_lasting_close(l);
-	for (int i = 0; i < 10000 && descriptors() != before; i++)
-		usleep(1000); /* the thread of the agent closes its own */
-	assert_int_equal(descriptors(), before);
+	until_descriptors(before);
 }
 
 static void test_no_descriptors(void **state)
@@ -538,6 +573,7 @@ int main(void)
 		each(test_message_to_an_agent_that_ended),
 		each(test_events_before_the_end_of_the_agent),
 		each(test_message_sent_in_part),
+		each(test_error_after_the_confirmation),
 		each(test_descriptor_beside_both_messages),
 		each(test_no_descriptors),
 	};
