@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,6 +310,30 @@ static void test_end_before_the_confirmation(void **state)
 	assert_int_equal(f.agent.channels, 1);
 }
 
+/* A child of fork() keeps the file of the former channel open. It ended, so it
+ * would always be readable. */
+static void test_child_with_the_former_channel(void **state)
+{
+	struct srdma_lasting_channel *l = open_with(-1);
+	int confirmed, readable;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(is_readable(l, LONG_MS), 1); /* the agent ended */
+	child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	confirmed = next(l, LONG_MS);
+	readable = is_readable(l, 0);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	srdma_lasting_close(l);
+	assert_int_equal(confirmed, 0);
+	assert_int_equal(readable, 0);
+}
+
 /* Attempts have pauses, in which the descriptor is not readable. */
 static void test_agents_that_end_at_once(void **state)
 {
@@ -565,6 +590,7 @@ int main(void)
 		each(test_no_other_agent),
 		each(test_rare_calls),
 		each(test_end_before_the_confirmation),
+		each(test_child_with_the_former_channel),
 		each(test_agents_that_end_at_once),
 		each(test_agent_that_is_silent),
 		each(test_agent_that_refuses),
