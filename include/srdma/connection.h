@@ -8,7 +8,8 @@
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
  * it is of another user; -ECONNRESET: it ended. After the end of a system agent
  * another one at the same path continues connections and listeners
- * (docs/c-library.md 5); -ECONNRESET then means that there was none for 60 s.
+ * (docs/c-library.md 5); -ECONNRESET then means that an attempt failed 60 s or
+ * more after the library noticed the end.
  * An `error` of the agent is -EINVAL (config, credentials, name), -EPERM
  * (policy, clock), -EHOSTUNREACH (unreachable), -EACCES (tls, identity, hash),
  * -EIO (worker, gone), -ETIMEDOUT (timeout), or -ECONNABORTED: the peer
