@@ -23,8 +23,20 @@ struct srdma_channel {
 	int passed;  /* file descriptor beside an event, or -1 */
 };
 
-static int lost(struct srdma_channel *c, int rc)
+/* 1 if the result of a send or receive shows that the agent closed its end.
+ * Other errors, such as -ENOBUFS, leave the channel as it is. */
+static int is_end(int rc)
 {
+	return !rc || rc == -EPIPE || rc == -ECONNRESET;
+}
+
+static int failed(struct srdma_channel *c, int rc)
+{
+	if (!is_end(rc))
+		return srdma_error_set(rc,
+				       "no exchange with the agent (%s): try "
+				       "again",
+				       strerror(-rc));
 	c->ended = 1;
 	return srdma_error_set(-ECONNRESET,
 			       "the agent ended (%s): connect "
@@ -34,9 +46,9 @@ static int lost(struct srdma_channel *c, int rc)
 
 static int was_cut(void)
 {
-	return srdma_error_set(-ECONNRESET, "the agent did not read a whole "
-					    "message in time: disconnect, and "
-					    "connect again");
+	return srdma_error_set(-ECONNRESET, "the agent did not get a whole "
+					    "message: disconnect, and connect "
+					    "again");
 }
 
 int srdma_channel_open(struct srdma_channel **out,
@@ -81,6 +93,15 @@ int srdma_channel_open(struct srdma_channel **out,
 	return 0;
 }
 
+static int failed_send(struct srdma_channel *c, size_t sent, int rc)
+{
+	c->broken = sent > 0 && !is_end(rc);
+	if (rc != -ETIMEDOUT)
+		return failed(c, rc);
+	return srdma_error_set(rc, "the agent did not read a message in time: "
+				   "give more time, or restart it");
+}
+
 int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		       const struct srdma_socket_fds *fds, int64_t deadline)
 {
@@ -92,14 +113,8 @@ int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		int n = srdma_socket_send(c->fd, w->data + sent, w->len - sent,
 					  sent ? NULL : fds, deadline);
 
-		if (n == -ETIMEDOUT) {
-			c->broken = sent > 0;
-			return srdma_error_set(n, "the agent did not read a "
-						  "message in time: give more "
-						  "time, or restart it");
-		}
 		if (n < 0)
-			return lost(c, n);
+			return failed_send(c, sent, n);
 		sent += (size_t)n;
 	}
 	return 0;
@@ -140,7 +155,7 @@ static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
 		if (n == -ETIMEDOUT || n == -EINTR)
 			return n;
 		if (n <= 0)
-			return lost(c, n);
+			return failed(c, n);
 		c->read += (size_t)n;
 		/* an agent that sends single bytes must not hold the caller */
 		if (c->read < until && srdma_socket_late(deadline))

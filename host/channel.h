@@ -31,8 +31,9 @@ int srdma_channel_open(struct srdma_channel **out,
 
 /*
  * Sends a finished message. -ECONNRESET: the agent ended; -ETIMEDOUT: it did
- * not read until the deadline. If a part of the message was sent, the channel
- * is broken after -ETIMEDOUT: further calls return -ECONNRESET.
+ * not read until the deadline; another -errno of send(), such as -ENOBUFS. If a
+ * part of the message was sent to an agent that lives, the channel is broken:
+ * further calls return -ECONNRESET.
  */
 int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		       const struct srdma_socket_fds *fds, int64_t deadline);
@@ -41,7 +42,8 @@ int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
  * Waits for the next event. deadline: of srdma_socket_deadline(); it also ends
  * the wait for an event whose bytes keep arriving. 0;
  * -ETIMEDOUT and -EINTR, without an error text: the next call continues with
- * the bytes read so far; -ECONNRESET: the agent ended; -EPROTO: no event.
+ * the bytes read so far; -ECONNRESET: the agent ended; -EPROTO: no event;
+ * another -errno of recv().
  */
 int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 		       int64_t deadline);

@@ -549,7 +549,7 @@ static void test_message_sent_in_part(void **state)
 			 -ETIMEDOUT);
 	assert_int_equal(srdma_channel_send(c, &first, NULL, INT64_MAX),
 			 -ECONNRESET);
-	says("did not read a whole message");
+	says("did not get a whole message");
 	assert_int_equal(srdma_channel_next(c, &e, INT64_MAX), -ECONNRESET);
 	srdma_channel_close(c);
 	srdma_message_free(&first);

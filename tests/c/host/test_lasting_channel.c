@@ -37,6 +37,7 @@ struct fixture {
 static struct fixture f;
 static void (*then)(int fd); /* what the agent does at the next channel */
 static int no_descriptors;   /* 1: there is no timer; 2: no epoll instance */
+static int send_error;	     /* errno of the next sendmsg(), or 0 */
 
 /* In place of those of libc. */
 int timerfd_create(clockid_t clock, int flags)
@@ -52,6 +53,15 @@ int epoll_create1(int flags)
 	if (no_descriptors != 2)
 		return (int)syscall(SYS_epoll_create1, flags);
 	errno = EMFILE;
+	return -1;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	if (!send_error)
+		return syscall(SYS_sendmsg, fd, message, flags);
+	errno = send_error;
+	send_error = 0;
 	return -1;
 }
 
@@ -79,6 +89,16 @@ static void confirm(int fd)
 static void confirm_and_end(int fd)
 {
 	fake_agent_report(fd, "ready", "", NULL);
+	f.agent.act = then;
+}
+
+/* Leaves a message unread: recv() of the program fails. */
+static void end_with_a_message(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	fake_agent_report(fd, "ready", "", NULL);
+	poll(&p, 1, LONG_MS);
 	f.agent.act = then;
 }
 
@@ -502,6 +522,42 @@ static void test_events_before_the_end_of_the_agent(void **state)
 	srdma_message_free(&w);
 }
 
+static void test_agent_that_ends_with_a_message(void **state)
+{
+	struct srdma_lasting_channel *l;
+	struct srdma_message w = message_of("x");
+
+	(void)state;
+	f.agent.act = end_with_a_message;
+	l = open_with(-1);
+	assert_int_equal(srdma_lasting_send(l, &w, 0), 0);
+	assert_int_equal(next(l, LONG_MS), 0);
+	srdma_lasting_close(l);
+	srdma_message_free(&w);
+	assert_int_equal(f.agent.channels, 2);
+}
+
+/* The agent lives, and another call succeeds. */
+static void test_send_without_memory(void **state)
+{
+	struct srdma_lasting_channel *l;
+	struct srdma_message w = message_of("x");
+	int refused, sent;
+
+	(void)state;
+	f.agent.act = confirm;
+	l = open_with(-1);
+	send_error = ENOBUFS;
+	refused = srdma_lasting_send(l, &w, 0);
+	sent = srdma_lasting_send(l, &w, 0);
+	srdma_lasting_close(l);
+	srdma_message_free(&w);
+	assert_int_equal(refused, -ENOBUFS);
+	says("No buffer space available");
+	assert_int_equal(sent, 0);
+	assert_int_equal(f.agent.channels, 1);
+}
+
 /* The agent lives: another channel would be no restart. */
 static void test_message_sent_in_part(void **state)
 {
@@ -517,7 +573,7 @@ static void test_message_sent_in_part(void **state)
 	assert_int_equal(srdma_lasting_send(l, &big, 0), -ETIMEDOUT);
 	assert_int_equal(srdma_lasting_send(l, &big, 0), -ECONNRESET);
 	assert_int_equal(next(l, LONG_MS), -ECONNRESET);
-	says("did not read a whole message");
+	says("did not get a whole message");
 	srdma_lasting_close(l);
 	srdma_message_free(&big);
 	assert_int_equal(f.agent.channels, 1);
@@ -598,6 +654,8 @@ int main(void)
 		each(test_restarted_agent_of_a_third_user),
 		each(test_message_to_an_agent_that_ended),
 		each(test_events_before_the_end_of_the_agent),
+		each(test_agent_that_ends_with_a_message),
+		each(test_send_without_memory),
 		each(test_message_sent_in_part),
 		each(test_error_after_the_confirmation),
 		each(test_descriptor_beside_both_messages),
