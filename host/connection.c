@@ -273,10 +273,10 @@ int srdma_renew(struct srdma_connection *c, int timeout_ms)
 	r = send_wish(c, deadline);
 	if (r == -EAGAIN) /* it is sent when an agent is back */
 		r = 0;
-	else if (r == -ETIMEDOUT)
+	if (r) {
 		c->wished--;
-	if (r)
 		return r;
+	}
 	while (!r && c->served < wish) {
 		r = step(c, deadline);
 		if (!r && c->served < wish && srdma_socket_late(deadline))

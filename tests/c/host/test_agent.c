@@ -37,6 +37,18 @@ struct fixture {
 
 static struct fake_agent *agent;  /* that of the fixture */
 static void (*restarted)(int fd); /* what it does after its restart */
+static unsigned last_wish;	  /* number of the last request for renewal */
+static int send_error;		  /* errno of the next sendmsg(), or 0 */
+
+/* In place of that of libc. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	if (!send_error)
+		return syscall(SYS_sendmsg, fd, message, flags);
+	errno = send_error;
+	send_error = 0;
+	return -1;
+}
 
 static int setup(void **state)
 {
@@ -578,11 +590,34 @@ static void renew(int fd)
 		srdma_message_text(&w, "event");
 		srdma_message_text(&w, "renewed");
 		srdma_message_text(&w, "wish");
-		srdma_message_uint(&w, message[n - 1]);
+		last_wish = message[n - 1];
+		srdma_message_uint(&w, last_wish);
 		assert_int_equal(srdma_message_finish(&w), 0);
 		srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
 		srdma_message_free(&w);
 	}
+}
+
+static void be_renewable(int fd)
+{
+	introduce_with_keys(fd);
+	report(fd, "ready", "");
+	renew(fd);
+}
+
+/* A request that was not sent has no number. */
+static void test_renewal_that_cannot_be_requested(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_connection *c = connect_at(f, be_renewable);
+	int refused;
+
+	send_error = ENOBUFS;
+	refused = srdma_renew(c, LONG_MS);
+	assert_int_equal(srdma_renew(c, LONG_MS), 0);
+	srdma_disconnect(c);
+	assert_int_equal(refused, -ENOBUFS);
+	assert_int_equal(last_wish, 1);
 }
 
 static void take_over(int fd)
@@ -988,6 +1023,7 @@ int main(void)
 		each(test_renewal_without_a_request),
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
+		each(test_renewal_that_cannot_be_requested),
 		each(test_restarted_agent),
 		each(test_descriptor_of_a_connection),
 		each(test_agent_that_is_not_restarted),
