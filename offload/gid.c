@@ -13,22 +13,20 @@ static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 /* Make *gid of an address of a family. Returns 0 or -EADDRNOTAVAIL. */
 static int make(uint8_t gid[SRDMA_CTL_GID_LEN], int family, const void *address)
 {
-	uint8_t made[SRDMA_CTL_GID_LEN];
+	struct in6_addr six;
+	struct in_addr four;
 
 	if (family == AF_INET6) {
-		memcpy(made, address, sizeof(made));
+		memcpy(&six, address, sizeof(six));
 	} else {
-		memcpy(made, mapped, sizeof(mapped));
-		memcpy(made + sizeof(mapped), address, sizeof(struct in_addr));
+		memcpy(six.s6_addr, mapped, sizeof(mapped));
+		memcpy(six.s6_addr + sizeof(mapped), address, sizeof(four));
 	}
-	if (memcmp(made, mapped, sizeof(mapped)) == 0) {
-		/* 0.0.0.0/8, multicast, reserved addresses and broadcast */
-		if (made[12] == 0 || made[12] >= 224)
-			return -EADDRNOTAVAIL;
-	} else if (gid_is_zero(made) || made[0] == 0xff) {
+	memcpy(&four, six.s6_addr + sizeof(mapped), sizeof(four));
+	if (IN6_IS_ADDR_UNSPECIFIED(&six) || IN6_IS_ADDR_MULTICAST(&six) ||
+	    (IN6_IS_ADDR_V4MAPPED(&six) && !srdma_addr_unicast4(&four)))
 		return -EADDRNOTAVAIL;
-	}
-	memcpy(gid, made, sizeof(made));
+	memcpy(gid, &six, sizeof(six));
 	return 0;
 }
 

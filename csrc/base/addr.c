@@ -88,6 +88,13 @@ void srdma_addr_format(char out[SRDMA_NAME_LEN], const struct sockaddr *addr)
 	}
 }
 
+int srdma_addr_unicast4(const struct in_addr *ip)
+{
+	const uint32_t bits = ntohl(ip->s_addr);
+
+	return bits >> 24 && bits >> 28 < 14;
+}
+
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port)
 {
 	if (addr->ss_family == AF_INET6)

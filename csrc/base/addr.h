@@ -23,6 +23,12 @@ int srdma_addr_parse(struct sockaddr_storage *out, const char *text, int port);
 /* addr is AF_INET or AF_INET6. The result ends with a zero byte. */
 void srdma_addr_format(char out[SRDMA_NAME_LEN], const struct sockaddr *addr);
 
+struct in_addr;
+
+/* 1 if a host may have this address: not 0.0.0.0/8, multicast, reserved or
+ * broadcast. */
+int srdma_addr_unicast4(const struct in_addr *ip);
+
 /* Ports are in host byte order; addr is AF_INET or AF_INET6. */
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
 uint16_t srdma_addr_port(const struct sockaddr *addr);

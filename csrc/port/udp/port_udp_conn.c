@@ -8,13 +8,6 @@
 
 /* --- addresses -------------------------------------------------------- */
 
-static int sendable4(const struct sockaddr_in *a)
-{
-	uint32_t ip = ntohl(a->sin_addr.s_addr);
-
-	return ip >> 24 && ip >> 28 < 14; /* rejects 0.*, multicast, reserved */
-}
-
 static int sendable6(const struct in6_addr *ip)
 {
 	return !IN6_IS_ADDR_UNSPECIFIED(ip) && !IN6_IS_ADDR_MULTICAST(ip) &&
@@ -25,8 +18,9 @@ int srdma_udp_conn_sendable(const union srdma_udp_addr *a)
 {
 	if (!srdma_addr_port(&a->any))
 		return 0;
-	return a->any.sa_family == AF_INET6 ? sendable6(&a->six.sin6_addr)
-					    : sendable4(&a->four);
+	return a->any.sa_family == AF_INET6
+		       ? sendable6(&a->six.sin6_addr)
+		       : srdma_addr_unicast4(&a->four.sin_addr);
 }
 
 /* Both addresses are of the port's family. */
