@@ -7,11 +7,11 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "wire/reason.h"
+#include "wire/wire.h"
 
 enum {
 	LEAST_BUCKETS = 16,
 	RECORDS = 4, /* ring entries per bucket; a QP needs at least 3 */
-	MAX_QPN = 0xffffff,
 };
 
 /* An outstanding work request. Its number in the queue selects the entry. */
@@ -111,8 +111,8 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
 {
 	struct host_qp **at, *qp;
 
-	if (!qpn || qpn > MAX_QPN || !sq || sq > SRDMA_HOST_MAX_DEPTH || !rq ||
-	    rq > SRDMA_HOST_MAX_DEPTH)
+	if (!qpn || qpn > SRDMA_MAX_QPN || !sq || sq > SRDMA_HOST_MAX_DEPTH ||
+	    !rq || rq > SRDMA_HOST_MAX_DEPTH)
 		return -EINVAL;
 	at = qp_slot(h, qpn);
 	if (*at)

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "host/error.h"
 #include "host/objects.h"
+#include "wire/wire.h"
 
 enum {
 	TIMEOUT_S = 30,
@@ -18,7 +19,6 @@ enum {
 	REJOIN_PAIRS = 4,
 	LISTENER_PAIRS = 3,
 	QP_PAIRS = 8,
-	QPN_MAX = 0xffffff,
 };
 
 /* The default of connections, docs/protocol.md 3.3. */
@@ -88,11 +88,11 @@ static int check_rendezvous(const struct srdma_settings_peer *peer,
 				       "%zu QPs: srdma_connect_qp() connects "
 				       "one",
 				       a->n_qps);
-	if (!peer->qp_num || peer->qp_num > QPN_MAX)
+	if (!peer->qp_num || peer->qp_num > SRDMA_MAX_QPN)
 		return srdma_error_set(-EINVAL,
 				       "QP number %#x of the peer: it must be "
 				       "1 to %#x",
-				       peer->qp_num, QPN_MAX);
+				       peer->qp_num, SRDMA_MAX_QPN);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "port/port.h"
 #include "qp/state.h"
 #include "session/session.h"
+#include "wire/wire.h"
 
 /* Limits (12). A QP's own limits are negotiated and are not above these. */
 enum srdma_relay_limits {
@@ -22,9 +23,10 @@ enum srdma_relay_limits {
 	SRDMA_MAX_LEGS = 256,
 	SRDMA_DEFAULT_QPS = 4096,
 	SRDMA_MAX_QPS = 1 << 20,
-	SRDMA_MAX_WORKER_QPS = 1 << 23, /* of all processes: half the QPNs */
-	SRDMA_MAX_MRS = 4096,		/* of a leg */
-	SRDMA_MAX_DEPTH = 4096,		/* of an SQ or RQ */
+	/* of all processes: half the QPNs */
+	SRDMA_MAX_WORKER_QPS = (SRDMA_MAX_QPN + 1) / 2,
+	SRDMA_MAX_MRS = 4096,	/* of a leg */
+	SRDMA_MAX_DEPTH = 4096, /* of an SQ or RQ */
 	SRDMA_MAX_WINDOW = 1024,
 	SRDMA_MAX_READS = 128,
 	SRDMA_MIN_RING = 64,

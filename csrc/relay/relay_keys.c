@@ -11,7 +11,7 @@
 #include "requester/requester.h"
 #include "responder/responder.h"
 
-enum { SECRET_SHORT = 16, MAX_QPN = 0xffffff };
+enum { SECRET_SHORT = 16 };
 
 /* 0: the QP has no keys yet and may get some. */
 static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
@@ -60,11 +60,11 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 			r, -EINVAL,
 			"a secret of %u bytes: it must have %u or %u",
 			p->secret_len, SECRET_SHORT, SRDMA_MAX_SECRET);
-	if (!p->peer_qpn || p->peer_qpn > MAX_QPN)
+	if (!p->peer_qpn || p->peer_qpn > SRDMA_MAX_QPN)
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"the peer's QP %u: the number must be 1..%u",
-			p->peer_qpn, MAX_QPN);
+			p->peer_qpn, SRDMA_MAX_QPN);
 	if (p->group > 1)
 		return srdma_relay_refuse(
 			r, -EINVAL, "group %u: it must be 0 or 1", p->group);

@@ -14,7 +14,6 @@
 
 enum {
 	DEFAULT_TIMEOUT_MS = 30000,
-	MAX_QPN = 0xffffff,
 	CLOSE_PATIENCE_MS = 1000, /* most time that a NAK or CLOSE waits */
 };
 
@@ -59,7 +58,7 @@ static uint32_t qpn_of(const struct srdma_relay *r, uint32_t random)
 	const uint32_t n = r->params.processes;
 	uint32_t qpn = random - random % n + r->params.process;
 
-	return qpn <= MAX_QPN ? qpn : 0;
+	return qpn <= SRDMA_MAX_QPN ? qpn : 0;
 }
 
 static int choose_name(struct srdma_relay *r, struct name *name,

@@ -11,8 +11,9 @@
 #include "base/prefetch.h"
 #include "session/renewal.h"
 #include "session/session_state.h"
+#include "wire/wire.h"
 
-enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
+enum { MTU_MIN = 256, WINDOW_ORDERED = 64 };
 
 /* Checks that the mode is supported and has the objects that it needs. */
 static int check_mode(const struct srdma_session_params *p)
@@ -52,8 +53,8 @@ static int check_protection(const struct srdma_session_params *p,
 
 static int check_ends(const struct srdma_session_params *p)
 {
-	if (p->role > 1 || !p->local_qpn || p->local_qpn > QPN_MAX ||
-	    !p->peer_qpn || p->peer_qpn > QPN_MAX)
+	if (p->role > 1 || !p->local_qpn || p->local_qpn > SRDMA_MAX_QPN ||
+	    !p->peer_qpn || p->peer_qpn > SRDMA_MAX_QPN)
 		return -EINVAL;
 	if (p->tx_pn >= SRDMA_NUMBER_END || p->rx_pn >= SRDMA_NUMBER_END)
 		return -EINVAL;

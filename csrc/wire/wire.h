@@ -16,6 +16,7 @@
 #include "srdma/types.h"
 
 enum srdma_wire_limits {
+	SRDMA_MAX_QPN = 0xffffff, /* 24 bits; 0 is no QP */
 	SRDMA_BTH_LEN = 12,
 	SRDMA_RETH_LEN = 16,
 	SRDMA_ATOMIC_ETH_LEN = 28,
