@@ -2,7 +2,6 @@
 #include "base/passed_fds.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "support/descriptors.h"
 
 enum { MOST = 8, ROOM = 3 };
 
@@ -28,15 +29,6 @@ static void close_one(int fd)
 {
 	assert_int_equal(close(fd), 0);
 	closed++;
-}
-
-static int count_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 256; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 /* Sends one byte with descriptors 0, 1, ... of `files`. */
@@ -96,7 +88,7 @@ static int teardown(void **state)
 
 static void test_descriptors_in_their_order(void **state)
 {
-	const int before = count_fds();
+	const int before = count_descriptors();
 	int fds[ROOM], files[MOST], n;
 
 	(void)state;
@@ -106,7 +98,7 @@ static void test_descriptors_in_their_order(void **state)
 		pass(files, (unsigned)sent);
 		n = take(fds, ROOM, MOST);
 		assert_int_equal(n, sent);
-		assert_int_equal(count_fds(), before + sent);
+		assert_int_equal(count_descriptors(), before + sent);
 		assert_int_equal(closed, 0);
 		while (n > 0) {
 			n--;
@@ -118,7 +110,7 @@ static void test_descriptors_in_their_order(void **state)
 
 static void test_more_than_there_is_room_for(void **state)
 {
-	const int before = count_fds();
+	const int before = count_descriptors();
 	int fds[ROOM], files[MOST];
 
 	(void)state;
@@ -128,14 +120,14 @@ static void test_more_than_there_is_room_for(void **state)
 		pass(files, n);
 		assert_int_equal(take(fds, ROOM, MOST), -EMSGSIZE);
 		assert_int_equal(closed, n);
-		assert_int_equal(count_fds(), before);
+		assert_int_equal(count_descriptors(), before);
 	}
 }
 
 /* The kernel itself closes those without room, and sets MSG_CTRUNC. */
 static void test_control_data_cut_by_the_kernel(void **state)
 {
-	const int before = count_fds();
+	const int before = count_descriptors();
 	int fds[MOST], files[MOST];
 
 	(void)state;
@@ -150,7 +142,7 @@ static void test_control_data_cut_by_the_kernel(void **state)
 		pass(files, MOST);
 		assert_int_equal(take(fds, MOST, space), -EMSGSIZE);
 		assert_int_equal(closed, space);
-		assert_int_equal(count_fds(), before);
+		assert_int_equal(count_descriptors(), before);
 	}
 }
 

@@ -2,7 +2,6 @@
  * connection to the worker, refuses, breaks the rules or ends. */
 #include "srdma/srdma.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,6 +19,7 @@
 
 #include "host/access.h"
 #include "host/objects.h"
+#include "support/descriptors.h"
 #include "support/fake_agent.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
@@ -121,26 +121,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Descriptors of this process, those of the other threads included. */
-static int descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(folder))
-		n++;
-	closedir(folder);
-	return n;
-}
-
-/* The threads of the agent and of the worker close theirs a little later. */
-static void until_descriptors(int n)
-{
-	for (int i = 0; i < 10000 && descriptors() != n; i++)
-		usleep(1000);
-	assert_int_equal(descriptors(), n);
-}
-
 /* --- tests --------------------------------------------------------------- */
 
 /* The connections of the device and of each PD come from the agent. */
@@ -228,7 +208,7 @@ static void test_refusals(void **state)
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
-	const int before = descriptors();
+	const int before = count_descriptors();
 
 	strcpy(agent.path, f->agent.path);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -258,7 +238,7 @@ static void test_several_descriptors(void **state)
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
-	const int before = descriptors();
+	const int before = count_descriptors();
 
 	strcpy(agent.path, f->agent.path);
 	f->agent.act = pass_several;

@@ -858,6 +858,19 @@ static void test_listeners(void **state)
 	srdma_close_listener(l);
 }
 
+/* Listens at an agent that ends, and acts so after its restart. */
+static struct srdma_listener *listen_until(struct fixture *f,
+					   void (*act)(int fd))
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct srdma_listener *l;
+
+	restarted = act;
+	f->agent.act = listen_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	return l;
+}
+
 /* The restarted agent gets the listening socket again. */
 static void test_listener_at_a_restarted_agent(void **state)
 {
@@ -867,9 +880,7 @@ static void test_listener_at_a_restarted_agent(void **state)
 	struct srdma_request request;
 	uint16_t port;
 
-	restarted = listen_and_report;
-	f->agent.act = listen_and_end;
-	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	l = listen_until(f, listen_and_report);
 	port = srdma_listener_port(l);
 	f->agent.passed = 0;
 	assert_int_equal(srdma_get_request(l, &request, LONG_MS), 0);
@@ -881,16 +892,12 @@ static void test_listener_at_a_restarted_agent(void **state)
 	assert_int_equal(srdma_listen(&l, f->device, NULL, port, &attr), 0);
 	srdma_close_listener(l);
 
-	restarted = refuse_listener;
-	f->agent.act = listen_and_end;
-	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	l = listen_until(f, refuse_listener);
 	assert_int_equal(srdma_get_request(l, &request, LONG_MS), -EINVAL);
 	says("credentials: because");
 	srdma_close_listener(l);
 
-	restarted = end;
-	f->agent.act = listen_and_end;
-	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	l = listen_until(f, end);
 	assert_int_equal(srdma_get_request(l, &request, FEW_MS), -EAGAIN);
 	says("is away: start it again");
 	shift_clock(60);

@@ -1,7 +1,6 @@
 /* A channel of libsrdma that outlives its agent (docs/agent.md 8). */
 #include "host/lasting_channel.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -22,6 +21,7 @@
 #include <cmocka.h>
 
 #include "srdma/device.h"
+#include "support/descriptors.h"
 #include "support/fake_agent.h"
 #include "support/says.h"
 #include "support/shifted_clock.h"
@@ -213,25 +213,6 @@ static int is_readable(const struct srdma_lasting_channel *l, int ms)
 	struct pollfd p = { .fd = srdma_lasting_fd(l), .events = POLLIN };
 
 	return poll(&p, 1, ms);
-}
-
-static int descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(folder))
-		n++;
-	closedir(folder);
-	return n;
-}
-
-/* The thread of the agent closes its own a little later. */
-static void until_descriptors(int n)
-{
-	for (int i = 0; i < 10000 && descriptors() != n; i++)
-		usleep(1000);
-	assert_int_equal(descriptors(), n);
 }
 
 /* --- tests --------------------------------------------------------------- */
@@ -582,7 +563,7 @@ static void test_message_sent_in_part(void **state)
 /* Another agent would refuse too. */
 static void test_error_after_the_confirmation(void **state)
 {
-	const int before = descriptors();
+	const int before = count_descriptors();
 	struct srdma_lasting_channel *l;
 	struct srdma_message w = message_of("x");
 
@@ -604,7 +585,7 @@ static void test_error_after_the_confirmation(void **state)
 
 static void test_descriptor_beside_both_messages(void **state)
 {
-	const int before = descriptors();
+	const int before = count_descriptors();
 	struct srdma_lasting_channel *l = open_with(dup(0));
 
 	(void)state;
@@ -618,7 +599,7 @@ static void test_descriptor_beside_both_messages(void **state)
 
 static void test_no_descriptors(void **state)
 {
-	const int before = descriptors();
+	const int before = count_descriptors();
 	struct srdma_lasting_channel *l;
 
 	(void)state;
@@ -626,7 +607,7 @@ static void test_no_descriptors(void **state)
 	assert_int_equal(try_to_open(&l, dup(0)), -EMFILE);
 	assert_null(l);
 	says("no descriptor");
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(count_descriptors(), before);
 	no_descriptors = 1;
 	l = open_with(-1);
 	assert_int_equal(next(l, LONG_MS), -EMFILE);

@@ -5,6 +5,7 @@
 #include "port/shm/port_shm.h"
 #include "port/shm/ring.h"
 #include "port/shm/shm.h"
+#include "support/descriptors.h"
 #include "support/shm_leg.h"
 #include "support/shm_pair.h"
 #include "wire/wire.h"
@@ -261,7 +262,7 @@ static void test_hostile_host_does_not_block_others(void **state)
 static void refuse_leg(struct shm_leg *f, const struct srdma_leg_params *p,
 		       int err)
 {
-	int fds = shm_count_fds();
+	int fds = count_descriptors();
 	struct srdma_leg_answer answer;
 	struct srdma_conn *leg;
 
@@ -269,7 +270,7 @@ static void refuse_leg(struct shm_leg *f, const struct srdma_leg_params *p,
 	assert_int_equal(f->port->ops->leg_open(f->port, p, &leg, &answer),
 			 err);
 	assert_non_null(f->port->why);
-	assert_int_equal(shm_count_fds(), fds);
+	assert_int_equal(count_descriptors(), fds);
 }
 
 static void test_illegal_legs_are_refused(void **state)

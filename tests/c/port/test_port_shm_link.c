@@ -3,6 +3,7 @@
 #include "port/shm/port_shm.h"
 #include "port/shm/ring.h"
 #include "port/shm/shm.h"
+#include "support/descriptors.h"
 #include "support/shm_leg.h"
 #include "support/shm_pair.h"
 #include "support/shm_raw.h"
@@ -242,7 +243,7 @@ static void test_malformed_hello_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(spoils) / sizeof(*spoils); i++) {
-		int fds = shm_count_fds(), sock = shm_dial(dir, "a");
+		int fds = count_descriptors(), sock = shm_dial(dir, "a");
 		struct hello h;
 
 		print_message("%s\n", spoils[i].what);
@@ -252,7 +253,7 @@ static void test_malformed_hello_is_refused(void **state)
 		close_hello(&h);
 		shm_expect_nothing(port);
 		expect_closed(sock);
-		assert_int_equal(shm_count_fds(), fds);
+		assert_int_equal(count_descriptors(), fds);
 	}
 	port->ops->destroy(port);
 }
@@ -260,7 +261,7 @@ static void test_malformed_hello_is_refused(void **state)
 static void test_valid_hello_is_accepted(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
-	int fds = shm_count_fds(), sock = shm_dial(dir, "a");
+	int fds = count_descriptors(), sock = shm_dial(dir, "a");
 	uint8_t answer[HELLO + 1];
 	struct srdma_event ev;
 	struct hello h;
@@ -277,14 +278,14 @@ static void test_valid_hello_is_accepted(void **state)
 	close(sock);
 	shm_expect(port, SRDMA_EV_DOWN);
 	port->ops->close(ev.conn);
-	assert_int_equal(shm_count_fds(), fds);
+	assert_int_equal(count_descriptors(), fds);
 	port->ops->destroy(port);
 }
 
 static void test_close_during_handshake(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
-	int fds = shm_count_fds(), sock;
+	int fds = count_descriptors(), sock;
 	struct hello h;
 
 	(void)state;
@@ -296,7 +297,7 @@ static void test_close_during_handshake(void **state)
 	close(sock);
 	close_hello(&h);
 	shm_expect_nothing(port); /* the response could not be sent */
-	assert_int_equal(shm_count_fds(), fds);
+	assert_int_equal(count_descriptors(), fds);
 	port->ops->destroy(port);
 }
 
@@ -360,7 +361,7 @@ static void test_malformed_response_is_refused(void **state)
 
 	(void)state;
 	for (int how = 0; how < 6; how++) {
-		int fds = shm_count_fds(), sock, keep[FDS + 1];
+		int fds = count_descriptors(), sock, keep[FDS + 1];
 		struct srdma_conn *conn;
 		struct hello h;
 
@@ -379,7 +380,7 @@ static void test_malformed_response_is_refused(void **state)
 		close(sock);
 		memcpy(h.fds, keep, sizeof(keep));
 		close_hello(&h);
-		assert_int_equal(shm_count_fds(), fds);
+		assert_int_equal(count_descriptors(), fds);
 	}
 	close(listener);
 	sa = shm_path(dir, "b");

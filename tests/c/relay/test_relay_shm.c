@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "port/shm/port_shm_wire.h"
+#include "support/descriptors.h"
 #include "support/inside.h"
 #include "support/relay_pair.h"
 #include "support/shm_pair.h"
@@ -175,9 +176,9 @@ static void test_transfers_survive_lost_connections(void **state)
 			continue;
 		look(&s.p);
 		if (!n)
-			fds = shm_count_fds();
+			fds = count_descriptors();
 	}
-	assert_int_equal(shm_count_fds(), fds);
+	assert_int_equal(count_descriptors(), fds);
 	assert_in_range(srdma_relay_stats(s.p.side[0].relay)->wires_lost, CUTS,
 			2 * CUTS);
 	assert_null(s.p.side[0].relay->env.paths->paths->next);

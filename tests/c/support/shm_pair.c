@@ -2,7 +2,6 @@
 
 #include "port/shm/port_shm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,16 +121,4 @@ void shm_expect_number(struct srdma_port *port, struct srdma_conn *conn,
 	assert_int_equal(ev.buf->len, sizeof(number));
 	assert_memory_equal(ev.buf->data, &number, sizeof(number));
 	port->ops->buf_put(ev.buf);
-}
-
-int shm_count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
 }

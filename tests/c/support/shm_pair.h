@@ -46,7 +46,4 @@ void shm_expect_number(struct srdma_port *port, struct srdma_conn *conn,
 int shm_send_one(struct srdma_conn *conn, const void *data, uint32_t len);
 int shm_send_number(struct srdma_conn *conn, uint32_t number);
 
-/* Number of open file descriptors of this process. */
-int shm_count_fds(void);
-
 #endif
