@@ -182,13 +182,17 @@ class Service:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
 
     async def _kept(self, path: Path) -> Worker:
-        """See Keeper.worker(). The GID of a worker is known from here on, until it ends."""
+        """See Keeper.worker(). The GID of a worker is known from here on, until it ends.
+
+        Raises WorkerGone, Timeout too. The next call then asks for the GID again.
+        """
         assert self._keeper
         worker = await self._keeper.worker(path)
         if worker not in self._met:
+            gid = worker.control.hello().gid
             self._met.add(worker)
-            self.rendezvous.know(worker.control.hello().gid)
             worker.ended.add_done_callback(partial(self._parted, worker))
+            self.rendezvous.know(gid)
         return worker
 
     def _parted(self, worker: Worker, _: object) -> None:

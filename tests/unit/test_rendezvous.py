@@ -15,6 +15,8 @@ import pytest
 
 from srdma import gid as gids
 from srdma.agent import links, rendezvous, upkeep
+from srdma.control import Control, Hello
+from srdma.errors import Error, Timeout, WorkerGone
 from srdma.identity import Names, create_ca, issue
 from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
@@ -471,6 +473,34 @@ def test_worker_that_ends(a: Host, b: Host) -> None:
     """Its GID is not known any more."""
     b.worker.close()
     until(lambda: b.agent.call(lambda: b.agent.service.rendezvous.gid) == gids.NONE)
+
+
+@pytest.mark.parametrize("error", [WorkerGone, Timeout])
+def test_worker_that_does_not_say_its_gid(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, error: type[Error]
+) -> None:
+    """It is asked again for the next program. No GID stays known when it ends."""
+    service, answer = b.agent.service, Control.hello
+    parted = [*service._met]
+    for met in parted:
+        b.agent.call(met.close)
+    until(lambda: not service._met)
+    failures = [error("no answer to HELLO")]
+
+    def hello(control: Control) -> Hello:
+        if failures:
+            raise failures.pop()
+        return answer(control)
+
+    monkeypatch.setattr(Control, "hello", hello)
+    code, text = refused(call(b, HIGH, A, LOW))
+    assert (code, text) == ("worker", "no answer to HELLO")
+    assert not service._met
+    meet(call(b, HIGH, A, LOW), call(a, LOW, B, HIGH))
+    assert service.rendezvous.gid == B
+    b.worker.close()
+    until(lambda: b.agent.call(lambda: service.rendezvous.gid) == gids.NONE)
+    assert not service._met
 
 
 def test_offer_gives_way_to_other_identities(
