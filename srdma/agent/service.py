@@ -37,7 +37,6 @@ from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import GID_LEN
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
@@ -291,7 +290,7 @@ class Service:
             case {"do": "connect", "address": [str(host), int(port)]}:
                 own = self._own(channel, settings)
                 return await self._session(channel, own, settings, (host, port))
-            case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == GID_LEN:
+            case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == gids.LEN:
                 own = self._own(channel, settings)
                 return await self._session(channel, own, settings, QPName(gid, qpn))
             case {"do": "accept", "arrival": number}:

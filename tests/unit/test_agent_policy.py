@@ -120,11 +120,12 @@ def test_peer_of_a_gid(folder: Path) -> None:
         + more.replace("10.0.0.2", "10.0.0.0/24").replace("test/b", "test/net")
         + more.replace("10.0.0.2", "fd00::/16").replace("test/b", "test/*")
         + "san = true\n"
-        + more.replace("10.0.0.2", "fd00::7").replace("4793", '"[fd00::1]:99"'),
+        + more.replace("10.0.0.2", "fd00::7").replace("4793", '"[fd00::1]:99"')
+        + more.replace("10.0.0.2", "fd00::8").replace("4793", '"[::ffff:10.0.0.1]:99"'),
     )
     found = {
         text: (peer.expected, peer.agent_of(gid.parse(text)))
-        for text in ("10.0.0.2", "::ffff:10.0.0.2", "10.0.0.3", "fd00::1", "fd00::7")
+        for text in ("10.0.0.2", "::ffff:10.0.0.2", "10.0.0.3", "fd00::1", "fd00::7", "fd00::8")
         for peer in [made.peer_at(gid.parse(text))]
     }
     assert found == {
@@ -133,6 +134,7 @@ def test_peer_of_a_gid(folder: Path) -> None:
         "10.0.0.3": ("spiffe://test/net", ("10.0.0.3", 4793)),
         "fd00::1": ("", ("fd00::1", 4793)),
         "fd00::7": ("spiffe://test/b", ("fd00::1", 99)),
+        "fd00::8": ("spiffe://test/b", ("10.0.0.1", 99)),
     }
     with pytest.raises(ExchangeError, match=r"no \[\[peer\]\] with the GID 10.0.1.0"):
         made.peer_at(gid.parse("10.0.1.0"))
@@ -145,6 +147,15 @@ def test_peer_of_a_gid(folder: Path) -> None:
         text = PEER + more.replace("10.0.0.2", "10.0.0.0/24") + more.replace("10.0.0.2", twice)
         with pytest.raises(PolicyError, match=f"two entries .* have the gid {twice}"):
             policy(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("[::ffff:10.0.0.1]", "10.0.0.1"), ("[fd00::01]", "fd00::1"), ("[fe80::1%e]", "fe80::1%e")],
+)
+def test_listening_address(folder: Path, text: str, host: str) -> None:
+    """IPv4-mapped addresses are those of IPv4. A link-local address keeps its interface."""
+    assert policy(folder, f'listen = "{text}:7000"' + GOOD).listen == (host, 7000)
 
 
 def test_policy_of_the_documentation() -> None:
