@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from srdma.agent import listener as admission
 from srdma.agent import program as agent_program
 from srdma.agent import service
+from srdma.agent.audit import no_audit
 from srdma.agent.listener import (
     ARRIVALS_PER_IDENTITY,
     CANDIDATES_MAX,
@@ -31,7 +32,7 @@ from srdma.agent.listener import (
     Listener,
 )
 from srdma.agent.policy import Private
-from srdma.agent.service import Service, no_audit
+from srdma.agent.service import Service
 from srdma.agent.settings import Identity
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError

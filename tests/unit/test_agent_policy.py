@@ -18,7 +18,6 @@ from srdma.agent.accounts import Door
 from srdma.agent.peers import PEER_KEYS
 from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
-from srdma.agent.service import AUDIT_RATE, AuditLog
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -434,25 +433,6 @@ def test_key_log_needs_permission(folder: Path) -> None:
     assert not (folder / "log").exists()
     with pytest.raises(LocalError, match=r"cannot write .*none/log: No such file"):
         begin_key_log(policy(folder, "key_log = true" + GOOD), folder / "none/log")
-
-
-def test_audit_lines_are_limited(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    audit, now = AuditLog(), [100.0]
-    monkeypatch.setattr("srdma.agent.service.time.time", lambda: now[0])
-    for n in range(AUDIT_RATE + 5):
-        audit("refused", number=n)
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["number"] for line in lines] == [*range(AUDIT_RATE)]
-    assert lines[0] == {"time": 100.0, "event": "refused", "number": 0}
-    now[0] = 101.0
-    audit("started")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(line["event"], line.get("lines")) for line in lines] == [
-        ("dropped", 5),
-        ("started", None),
-    ]
 
 
 def run_cli(*words: str) -> int:
