@@ -62,14 +62,6 @@ pytestmark = pytest.mark.usefixtures("first_version")
 
 
 @pytest.fixture
-def listening(identities: Path) -> Iterator[Listening]:
-    program = Listening(vars(load(identities, "b")) | {"peer": [HOST_A]})
-    with finished(program):
-        assert program.listener.event() == {"event": "listening"}
-        yield program
-
-
-@pytest.fixture
 def mine(identities: Path) -> Credentials:
     return load(identities, "a")
 

@@ -28,6 +28,8 @@ from tests.host_players import IDENTITY, Host, cut, renews, session
 from tests.keyex_players import load, until
 from tests.tls_players import HELLO, BlockingTLS
 
+pytestmark = pytest.mark.usefixtures("quick_links")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,13 +55,6 @@ def b(folder: Path) -> Iterator[Host]:
     host = Host(folder, "b", "c")
     yield host
     host.close()
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
 
 
 # Resumption at the port ---------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from srdma import gid as gids
-from srdma.agent import links, rendezvous, upkeep
+from srdma.agent import links, rendezvous
 from srdma.control import Control, Hello
 from srdma.errors import Error, Timeout, WorkerGone
 from srdma.identity import Names, create_ca, issue
@@ -28,6 +28,8 @@ from tests.exchange_players import GCM, end
 from tests.host_players import Host, cut, free_port, renews
 from tests.keyex_players import Wire, load, until
 from tests.tls_players import BlockingTLS
+
+pytestmark = pytest.mark.usefixtures("quick_links")
 
 A, B, C = (gids.parse(f"127.0.0.{n}") for n in (1, 2, 3))
 NAMES = {A: "a", B: "b", C: "c"}
@@ -51,13 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         issue(path / "ca", Names(uri(name), (own,)), path / f"{name}-san")
     (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
     return path
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
 
 
 def uri(name: str) -> str:
@@ -142,22 +137,20 @@ def role(one: Host) -> int:
 # The main path ----------------------------------------------------------------------
 
 
-def test_client_calls_first(a: Host, b: Host) -> None:
-    client = call(a, LOW, B, HIGH)
-    until(lambda: offers(b) == 1)
-    server = call(b, HIGH, A, LOW)
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_rendezvous(a: Host, b: Host, first: str) -> None:
+    if first == "client":
+        client = call(a, LOW, B, HIGH)
+        until(lambda: offers(b) == 1)
+        server = call(b, HIGH, A, LOW)
+    else:
+        server = call(b, HIGH, A, LOW)
+        until(lambda: calls(b) == 1)
+        client = call(a, LOW, B, HIGH)
     meet(client, server)
     assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
     renews(client, 1)
     renews(server, 1)
-
-
-def test_server_calls_first(a: Host, b: Host) -> None:
-    server = call(b, HIGH, A, LOW)
-    until(lambda: calls(b) == 1)
-    client = call(a, LOW, B, HIGH)
-    meet(client, server)
-    assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
 
 
 @pytest.mark.parametrize(("qpns", "roles"), [((7, 6), (1, 0)), ((7, 8), (0, 1)), ((7, 7), (0, 1))])
