@@ -25,8 +25,9 @@ from srdma.keyex.offers import To
 from srdma.keyex.pace import Pace
 from srdma.keyex.tls import Truncated
 from tests.exchange_players import GCM, end
-from tests.host_players import Host, cut, free_port, renews
+from tests.host_players import Host, cut, renews
 from tests.keyex_players import Wire, load, until
+from tests.ports import free_port
 from tests.tls_players import BlockingTLS
 
 pytestmark = pytest.mark.usefixtures("quick_links")
