@@ -1,4 +1,4 @@
-"""The audit lines of a system agent (agent.md 6), also if nobody reads its stderr."""
+"""The audit lines of a system agent (agent.md 6), also if no process reads its stderr."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Pipe:
-    """A pipe that is full and that nobody reads, until read()."""
+    """A pipe that is full and that no process reads, until read()."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
