@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <srdma/srdma.h>
 
@@ -205,6 +206,12 @@ static void own(struct end *e, const char *identity, const char *peer)
 	send_message(e, "revoked", 8);
 	say("revoked it");
 	receive_message(e);
+	/* The user ends when its last message is acknowledged. */
+	while (!srdma_check_connection(e->connection)) {
+		struct timespec pause = { .tv_nsec = 10000000 };
+
+		nanosleep(&pause, NULL);
+	}
 	check(srdma_dereg_mr(table));
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
-NONE = bytes(16)  # of a worker that has no GID
+LEN = 16
+NONE = bytes(LEN)  # of a worker that has no GID
 
 
 class QPName(NamedTuple):
@@ -26,7 +27,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def of_address(address: Address) -> bytes:
     return (b"\xff\xff" + address.packed if address.version == 4 else address.packed).rjust(
-        len(NONE), b"\0"
+        LEN, b"\0"
     )
 
 
@@ -38,5 +39,16 @@ def parse(text: str) -> bytes:
 
 def text_of(gid: bytes) -> str:
     """An IPv4 or IPv6 address."""
-    address = ipaddress.IPv6Address(gid)
-    return str(address.ipv4_mapped or address)
+    return _plain(ipaddress.IPv6Address(gid))
+
+
+def plain_address(text: str) -> str:
+    """The usual form of an IP address: of IPv4 if it is IPv4-mapped. A scope (%eth0) stays.
+
+    Raises ValueError.
+    """
+    return _plain(ipaddress.ip_address(text))
+
+
+def _plain(address: Address) -> str:
+    return str(getattr(address, "ipv4_mapped", None) or address)

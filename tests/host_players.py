@@ -15,6 +15,7 @@ from srdma.agent.takeover import Keeper
 from srdma.identity import Credentials
 from srdma.keyex.streams import Link
 from tests.keyex_players import FakeWorker, Wire, config
+from tests.ports import free_port
 from tests.thread_agent import ServiceThread
 
 TOKEN = bytes(range(16))
@@ -31,11 +32,6 @@ name = "{name}"
 path = "{name}"
 users = [{uid}]
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 class Host:

@@ -54,6 +54,16 @@ def refused(reason: str, call: Callable[[], object]) -> None:
         sys.exit(f"was not refused: {reason}")
 
 
+def until_closed(connection: srdma.Connection) -> None:
+    """The end that sent the last message closes first: then it has seen that the message arrived.
+    The close of the other end might overtake the acknowledgment."""
+    deadline = time.monotonic() + WAIT
+    while connection.alive():
+        if time.monotonic() > deadline:
+            sys.exit("the peer did not close the connection")
+        time.sleep(0.01)
+
+
 # The database ------------------------------------------------------------------
 
 
@@ -67,10 +77,10 @@ def server(args: argparse.Namespace, pd: srdma.PD) -> None:
     options = {"identity": args.identity, "peer": EVERYBODY, "mode": "mem", "qps": QPS}
     with srdma.listen(("127.0.0.1", 0), pd, **options) as listener:
         say(f"listening at {listener.address[1]}")
-        proxy = listener.accept(WAIT)
-        if proxy.identity != PROXY:
-            sys.exit(f"{proxy.identity} came before the proxy")
-        proxy.qp.send(table.capability(rights=Right.READ).to_bytes())
+        with listener.accept(WAIT) as proxy:
+            if proxy.identity != PROXY:
+                sys.exit(f"{proxy.identity} came before the proxy")
+            proxy.qp.send(table.capability(rights=Right.READ).to_bytes())
         say("the proxy has an open capability for the whole table")
         for _ in ("alice", "mallory"):
             say(f"connected: {listener.accept(WAIT).identity}")
@@ -92,6 +102,7 @@ def proxy(args: argparse.Namespace, pd: srdma.PD) -> None:
     options = {"identity": args.identity, "mode": "mem", "qps": QPS}
     with srdma.connect(("127.0.0.1", args.server), pd, **options) as database:
         table = Capability.from_bytes(database.qp.recv(WAIT).data)
+        until_closed(database)
     say(f"has {table!r}, and needs the database no more")
     with srdma.listen(("127.0.0.1", 0), pd, identity=args.identity, peer=EVERYBODY) as listener:
         say(f"listening at {listener.address[1]}")
@@ -99,7 +110,6 @@ def proxy(args: argparse.Namespace, pd: srdma.PD) -> None:
             with listener.accept(WAIT) as client:
                 for token in grant(table, client.identity):
                     client.qp.send(token)
-                client.qp.recv(WAIT)  # the client has them
 
 
 def grant(table: Capability, identity: str) -> list[bytes]:
@@ -122,7 +132,7 @@ def ask(args: argparse.Namespace, pd: srdma.PD) -> tuple[bytes, bytes]:
     """Returns the two capabilities from the proxy: a long-lived one and one for a second."""
     with srdma.connect(("127.0.0.1", args.proxy), pd, identity=args.identity) as proxy:
         given = bytes(proxy.qp.recv(WAIT).data), bytes(proxy.qp.recv(WAIT).data)
-        proxy.qp.send(b"thanks")
+        until_closed(proxy)
         return given
 
 

@@ -28,11 +28,12 @@ from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.errors import Error
+from srdma.gid import plain_address
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
-from srdma.keyex.tls import Outer, PeerClosed, no_wait, plain_address
+from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64

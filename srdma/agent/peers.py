@@ -144,7 +144,7 @@ def _agent(where: object, value: object) -> Address:
     host, port = "", value
     if isinstance(value, str):
         host, _, port = value.rpartition(":")
-        host = str(ipaddress.ip_address(host.strip("[]")))
+        host = gids.plain_address(host.strip("[]"))
         port = int(port) if port.isdecimal() else 0
     if type(port) is not int or not 1 <= port <= PORT_MAX:
         raise ValueError(

@@ -6,7 +6,6 @@ The file is the operator's. A program can only narrow what it grants.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import tomllib
 import weakref
@@ -21,6 +20,7 @@ from srdma.agent.peers import Peer, Peers, range_text
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.control import Limits
 from srdma.errors import LocalError
+from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 
@@ -235,16 +235,14 @@ def _address(path: Path, value: object) -> tuple[str, int] | None:
         return None
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
-        number = int(port)
+        address, number = plain_address(host.strip("[]")), int(port)
     except ValueError:
         number = 0
     if not 1024 <= number < 1 << 16:
         raise PolicyError(
             f'{path}: listen must be "ADDRESS:PORT", with an IP address and a port of 1024 to 65535'
         )
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address), number
+    return address, number
 
 
 def _known(path: Path, where: str, fields: Mapping[str, Any], keys: set[str]) -> None:

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from srdma.agent import port as agent_port
 from srdma.agent.accounts import Door
+from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
 from srdma.agent.policy import Policy, PolicyError, Private
-from srdma.agent.service import Audit, AuditLog, Service, harden
+from srdma.agent.service import Service, harden
 from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
 from srdma.keyex import keylog
@@ -157,15 +158,15 @@ def _clear(path: Path) -> None:
 
 def run(policy: Policy, key_log: Path | None = None) -> None:
     """A system agent, until SIGTERM or SIGINT. Raises LocalError."""
-    audit = AuditLog()
     if key_log:
         begin_key_log(policy, key_log)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(stderr_in_a_thread())
         listening = [(stack.enter_context(bound(policy)), "")]
         listening += [(stack.enter_context(bound(door)), door.name) for door in policy.doors]
         port = agent_port.bound(policy.listen) if policy.listen else None
         harden()
-        asyncio.run(serve_sockets(policy, listening, port, audit))
+        asyncio.run(serve_sockets(policy, listening, port, AuditLog()))
 
 
 def begin_key_log(policy: Policy, path: Path) -> None:

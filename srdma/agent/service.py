@@ -7,11 +7,8 @@ import contextlib
 import ctypes
 import errno
 import itertools
-import json
 import resource
 import socket
-import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -20,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from srdma import gid as gids
 from srdma.agent.accounts import User, account, restricted
+from srdma.agent.audit import Audit, no_audit
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.closing import close_drained
 from srdma.agent.listener import Admission, Listener
@@ -37,17 +35,14 @@ from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import GID_LEN
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
-AUDIT_RATE = 50  # lines per second
 CHANNELS_PER_USER = 16_384
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
-Audit = Callable[..., None]
 Own = Callable[[], Identity]
 Kept = tuple[Session, Worker] | None
 
@@ -76,32 +71,6 @@ def harden() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
-
-
-def no_audit(event: str, **fields: object) -> None:
-    """A private agent tells its program everything by events."""
-
-
-class AuditLog:
-    """One JSON object per line on stderr, at most AUDIT_RATE per second. No field has a secret."""
-
-    def __init__(self) -> None:
-        self._second, self._lines, self._dropped = 0, 0, 0
-
-    def __call__(self, event: str, **fields: object) -> None:
-        now = time.time()
-        if int(now) != self._second:
-            self._second, self._lines = int(now), 0
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                self("dropped", lines=dropped)
-        if self._lines >= AUDIT_RATE:
-            self._dropped += 1
-            return
-        self._lines += 1
-        line = json.dumps({"time": round(now, 3), "event": event, **fields})
-        with contextlib.suppress(OSError):  # a full disk or a closed pipe stops no session
-            print(line, file=sys.stderr, flush=True)
 
 
 class Service:
@@ -182,13 +151,17 @@ class Service:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
 
     async def _kept(self, path: Path) -> Worker:
-        """See Keeper.worker(). The GID of a worker is known from here on, until it ends."""
+        """See Keeper.worker(). The GID of a worker is known from here on, until it ends.
+
+        Raises WorkerGone, Timeout too. The next call then asks for the GID again.
+        """
         assert self._keeper
         worker = await self._keeper.worker(path)
         if worker not in self._met:
+            gid = worker.control.hello().gid
             self._met.add(worker)
-            self.rendezvous.know(worker.control.hello().gid)
             worker.ended.add_done_callback(partial(self._parted, worker))
+            self.rendezvous.know(gid)
         return worker
 
     def _parted(self, worker: Worker, _: object) -> None:
@@ -287,7 +260,7 @@ class Service:
             case {"do": "connect", "address": [str(host), int(port)]}:
                 own = self._own(channel, settings)
                 return await self._session(channel, own, settings, (host, port))
-            case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == GID_LEN:
+            case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == gids.LEN:
                 own = self._own(channel, settings)
                 return await self._session(channel, own, settings, QPName(gid, qpn))
             case {"do": "accept", "arrival": number}:

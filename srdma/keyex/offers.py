@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from srdma import gid as gids
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, text
 from srdma.native import constants
 from srdma.native.constants import EID_LEN, MODE_MEM, NAME_LEN
 
 DATA_MAX = 256
 RANDOM_LEN = 32
-GID_LEN = 16
 WIRE_MAX = NAME_LEN - 1
 QPS_MAX = 256
 SUITES_MAX = 64
@@ -73,8 +73,8 @@ class End:
 
 
 class To(NamedTuple):
-    """The QPs of a rendezvous (8.8): GID of the client's worker, GID of the server's worker (16
-    bytes each) and SRC QPN of the server's QP."""
+    """The QPs of a rendezvous (8.8): GID of the client's worker, GID of the server's worker and
+    SRC QPN of the server's QP."""
 
     of: bytes
     gid: bytes
@@ -92,7 +92,7 @@ def to_of(fields: Mapping[str, Any], ends: tuple[End, ...]) -> To | None:
     if not isinstance(value, dict):
         raise bad("to", value, "a map")
     exactly(value, "TO", {"from", "gid", "qpn"})
-    of, gid = (octets(value, name, GID_LEN, GID_LEN) for name in ("from", "gid"))
+    of, gid = (octets(value, name, gids.LEN, gids.LEN) for name in ("from", "gid"))
     to = To(of, gid, integer("qpn", value["qpn"], *END_RANGES["qpn"]))
     if len(ends) != 1:
         raise bad("qps", len(ends), "1 in an OFFER with `to`")

@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from OpenSSL import SSL, crypto
 
+from srdma.gid import plain_address
 from srdma.identity import (
     Credentials,
     IdentityError,
@@ -55,11 +56,6 @@ _TCP_OPTIONS = (
 REACHABLE = 15.0  # seconds
 _ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
 _LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
-
-
-def plain_address(host: str) -> str:
-    """An IP address, IPv4 also if a socket of IPv6 gives it as IPv4-mapped."""
-    return host.removeprefix("::ffff:") if "." in host else host
 
 
 async def no_wait() -> None:

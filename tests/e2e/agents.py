@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import srdma
 from tests import daemon
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
+from tests.ports import free_port
 
 
 @dataclass
@@ -34,6 +34,15 @@ class Agent:
         assert self.process.returncode == 0, err
         assert not self.socket.exists()
         return [json.loads(line) for line in err.splitlines()]
+
+    def reload(self, event: str = "policy") -> dict[str, object]:
+        """Lets it read its policy. Returns the audit line of this event, after which it is done."""
+        self.process.send_signal(signal.SIGHUP)
+        assert self.process.stderr
+        for line in self.process.stderr:
+            if (found := json.loads(line))["event"] == event:
+                return dict(found)
+        raise AssertionError(f"the agent ended before it told {event}")
 
     def kill(self) -> None:
         self.process.kill()
@@ -146,11 +155,6 @@ def gid_hosts(pki: Path, folder: Path) -> Iterator[Place]:
             ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
             hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
         yield Place(*hosts, (agents[0], agents[1]), GIDS["b"][0])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def until(condition: Callable[[], bool]) -> None:

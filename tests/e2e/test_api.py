@@ -387,7 +387,7 @@ def test_message_longer_than_the_receive(join, site):
 
 
 def test_no_receive_in_time(join, site):
-    client, _ = join(site, qp_timeout=0.3)
+    client, _ = join(site, qp_timeout=2.0)
     error = refused(
         lambda: client.send(b"x", timeout=WAIT), WCStatus.RNR_RETRY_EXC_ERR, "NO_RECV_CREDIT"
     )

@@ -16,8 +16,7 @@ from srdma import connection as connections
 from srdma.errors import Timeout
 from tests.e2e.conftest import WAIT, write
 
-LIMIT = 2.0
-AGE = 2
+LIMIT = AGE = 5  # seconds; an exchange takes less, on a busy machine too
 
 
 def ended_by(qp: srdma.SecureQP) -> str:
@@ -69,7 +68,7 @@ def test_silent_peer(join, site, monkeypatch, end):
     with stopped(its_host.ctx.agent().pid):
         wish = mine.wish()
         write(pair)
-        with pytest.raises(Timeout, match="no new secrets in 2 s, waiting for"):
+        with pytest.raises(Timeout, match=f"no new secrets in {LIMIT} s, waiting for"):
             mine.wait_renewed(wish, start + WAIT)
         assert time.monotonic() - start >= LIMIT
         assert ended_by(mine.qp) == "KEY_LIMIT"

@@ -105,7 +105,7 @@ def test_qp_of_another_program(place: Place) -> None:
 
 
 def test_wrong_calls(place: Place) -> None:
-    a, _ = made(place, timeout=0.5)
+    a, _ = made(place)
     with pytest.raises(srdma.LocalError, match="is no GID"):
         a.connect("host-b", 7)
     with pytest.raises(srdma.LocalError, match=r"no \[\[peer\]\] with the GID 10.0.0.9"):
@@ -114,7 +114,7 @@ def test_wrong_calls(place: Place) -> None:
         a.connect("10.0.0.9", 7)
     with pytest.raises(srdma.LocalError, match="a rendezvous connects one QP"):
         srdma.rendezvous(place.a.pd, identity="host-a", qps=2)
-    late, _ = made(place, timeout=0.5)
+    late, _ = made(place, timeout=2.0)
     with pytest.raises(srdma.Timeout, match=r"0x000007 of 127.0.0.2|CHOICE"):
         late.connect("127.0.0.2", 7)
 

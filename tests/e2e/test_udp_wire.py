@@ -202,7 +202,7 @@ def test_path_with_a_smaller_mtu_ends_the_request(
     """A packet that does not fit is not fragmented. It is counted, and the
     request ends with a reason."""
     with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
-        pair = join(site, qp_timeout=1.0)
+        pair = join(site, qp_timeout=5.0)
         with pair.b.pd.alloc(4096, ALL) as mr:
             pair.client.qp.write(pattern(4096), mr.remote(), timeout=WAIT)
             it.ip("a", "route", "add", "10.47.91.2/32", "dev", "v", "mtu", "1000")

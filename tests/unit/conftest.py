@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import srdma
+from srdma.agent import links, upkeep
 from srdma.identity import create_ca, issue
 from srdma.keyex import tls
 from tests import daemon
 from tests.fake_worker import FakeWorker
-from tests.keyex_players import HOST_A, HOST_B
+from tests.keyex_players import HOST_A, HOST_B, Listening, finished, load
 
 DEPTH = 8  # of the queues of `qp`
 
@@ -42,6 +43,30 @@ def first_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     context.cache_clear()
     yield
     context.cache_clear()
+
+
+@pytest.fixture
+def quick_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents in threads of the test connect again at once, and close unused links soon."""
+    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
+    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+
+
+@pytest.fixture
+def short_links(quick_links: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As quick_links, and unused links end after 1 s."""
+    monkeypatch.setattr(links, "UNUSED", 1.0)
+    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
+
+
+@pytest.fixture
+def listening(identities: Path) -> Iterator[Listening]:
+    """A listener of host b for host a."""
+    program = Listening(vars(load(identities, "b")) | {"peer": [HOST_A]})
+    with finished(program):
+        assert program.listener.event() == {"event": "listening"}
+        yield program
 
 
 @pytest.fixture

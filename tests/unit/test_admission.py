@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from srdma.agent import listener as admission
 from srdma.agent import program as agent_program
 from srdma.agent import service
+from srdma.agent.audit import no_audit
 from srdma.agent.listener import (
     ARRIVALS_PER_IDENTITY,
     CANDIDATES_MAX,
@@ -31,7 +32,7 @@ from srdma.agent.listener import (
     Listener,
 )
 from srdma.agent.policy import Private
-from srdma.agent.service import Service, no_audit
+from srdma.agent.service import Service
 from srdma.agent.settings import Identity
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
@@ -58,14 +59,6 @@ from tests.tls_players import BlockingTLS
 
 # With srdma/2 a peer arrives with its first message: test_resume.py.
 pytestmark = pytest.mark.usefixtures("first_version")
-
-
-@pytest.fixture
-def listening(identities: Path) -> Iterator[Listening]:
-    program = Listening(vars(load(identities, "b")) | {"peer": [HOST_A]})
-    with finished(program):
-        assert program.listener.event() == {"event": "listening"}
-        yield program
 
 
 @pytest.fixture

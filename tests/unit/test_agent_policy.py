@@ -18,7 +18,6 @@ from srdma.agent.accounts import Door
 from srdma.agent.peers import PEER_KEYS
 from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
-from srdma.agent.service import AUDIT_RATE, AuditLog
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -120,11 +119,12 @@ def test_peer_of_a_gid(folder: Path) -> None:
         + more.replace("10.0.0.2", "10.0.0.0/24").replace("test/b", "test/net")
         + more.replace("10.0.0.2", "fd00::/16").replace("test/b", "test/*")
         + "san = true\n"
-        + more.replace("10.0.0.2", "fd00::7").replace("4793", '"[fd00::1]:99"'),
+        + more.replace("10.0.0.2", "fd00::7").replace("4793", '"[fd00::1]:99"')
+        + more.replace("10.0.0.2", "fd00::8").replace("4793", '"[::ffff:10.0.0.1]:99"'),
     )
     found = {
         text: (peer.expected, peer.agent_of(gid.parse(text)))
-        for text in ("10.0.0.2", "::ffff:10.0.0.2", "10.0.0.3", "fd00::1", "fd00::7")
+        for text in ("10.0.0.2", "::ffff:10.0.0.2", "10.0.0.3", "fd00::1", "fd00::7", "fd00::8")
         for peer in [made.peer_at(gid.parse(text))]
     }
     assert found == {
@@ -133,6 +133,7 @@ def test_peer_of_a_gid(folder: Path) -> None:
         "10.0.0.3": ("spiffe://test/net", ("10.0.0.3", 4793)),
         "fd00::1": ("", ("fd00::1", 4793)),
         "fd00::7": ("spiffe://test/b", ("fd00::1", 99)),
+        "fd00::8": ("spiffe://test/b", ("10.0.0.1", 99)),
     }
     with pytest.raises(ExchangeError, match=r"no \[\[peer\]\] with the GID 10.0.1.0"):
         made.peer_at(gid.parse("10.0.1.0"))
@@ -145,6 +146,15 @@ def test_peer_of_a_gid(folder: Path) -> None:
         text = PEER + more.replace("10.0.0.2", "10.0.0.0/24") + more.replace("10.0.0.2", twice)
         with pytest.raises(PolicyError, match=f"two entries .* have the gid {twice}"):
             policy(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("[::ffff:10.0.0.1]", "10.0.0.1"), ("[fd00::01]", "fd00::1"), ("[fe80::1%e]", "fe80::1%e")],
+)
+def test_listening_address(folder: Path, text: str, host: str) -> None:
+    """IPv4-mapped addresses are those of IPv4. A link-local address keeps its interface."""
+    assert policy(folder, f'listen = "{text}:7000"' + GOOD).listen == (host, 7000)
 
 
 def test_policy_of_the_documentation() -> None:
@@ -423,25 +433,6 @@ def test_key_log_needs_permission(folder: Path) -> None:
     assert not (folder / "log").exists()
     with pytest.raises(LocalError, match=r"cannot write .*none/log: No such file"):
         begin_key_log(policy(folder, "key_log = true" + GOOD), folder / "none/log")
-
-
-def test_audit_lines_are_limited(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    audit, now = AuditLog(), [100.0]
-    monkeypatch.setattr("srdma.agent.service.time.time", lambda: now[0])
-    for n in range(AUDIT_RATE + 5):
-        audit("refused", number=n)
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["number"] for line in lines] == [*range(AUDIT_RATE)]
-    assert lines[0] == {"time": 100.0, "event": "refused", "number": 0}
-    now[0] = 101.0
-    audit("started")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(line["event"], line.get("lines")) for line in lines] == [
-        ("dropped", 5),
-        ("started", None),
-    ]
 
 
 def run_cli(*words: str) -> int:

@@ -17,15 +17,18 @@ from srdma.agent import port as agent_port
 from srdma.agent.dial import dial
 from srdma.agent.policy import Policy, PolicyError
 from srdma.errors import LocalError
+from srdma.gid import plain_address
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex import pace
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
-from srdma.keyex.tls import STREAM_LEN, Truncated, plain_address, server_name
+from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
 from tests.exchange_players import offer
 from tests.host_players import IDENTITY, Host, cut, renews, session
 from tests.keyex_players import load, until
 from tests.tls_players import HELLO, BlockingTLS
+
+pytestmark = pytest.mark.usefixtures("quick_links")
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +55,6 @@ def b(folder: Path) -> Iterator[Host]:
     host = Host(folder, "b", "c")
     yield host
     host.close()
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
 
 
 # Resumption at the port ---------------------------------------------------------------
@@ -150,9 +146,16 @@ def test_source_without_a_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "plain"), [("::ffff:10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("10.0.0.1", "10.0.0.1")]
+    ("given", "plain"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::FFFF:A00:1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
 )
-def test_addresses_of_mapped_connections(given: str, plain: str) -> None:
+def test_plain_addresses(given: str, plain: str) -> None:
     assert plain_address(given) == plain
 
 

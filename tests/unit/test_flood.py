@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from srdma.agent.audit import no_audit
 from srdma.agent.listener import (
     CANDIDATES_KNOWN,
     CANDIDATES_MAX,
@@ -22,7 +23,6 @@ from srdma.agent.listener import (
     Listener,
 )
 from srdma.agent.policy import Private
-from srdma.agent.service import no_audit
 from srdma.agent.sessions import Sessions
 from srdma.agent.upkeep import Upkeep
 from srdma.identity import Credentials, create_ca, issue

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from srdma import gid as gids
-from srdma.agent import links, rendezvous, upkeep
+from srdma.agent import links, rendezvous
+from srdma.control import Control, Hello
+from srdma.errors import Error, Timeout, WorkerGone
 from srdma.identity import Names, create_ca, issue
 from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
@@ -23,9 +25,12 @@ from srdma.keyex.offers import To
 from srdma.keyex.pace import Pace
 from srdma.keyex.tls import Truncated
 from tests.exchange_players import GCM, end
-from tests.host_players import Host, cut, free_port, renews
+from tests.host_players import Host, cut, renews
 from tests.keyex_players import Wire, load, until
+from tests.ports import free_port
 from tests.tls_players import BlockingTLS
+
+pytestmark = pytest.mark.usefixtures("quick_links")
 
 A, B, C = (gids.parse(f"127.0.0.{n}") for n in (1, 2, 3))
 NAMES = {A: "a", B: "b", C: "c"}
@@ -49,13 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         issue(path / "ca", Names(uri(name), (own,)), path / f"{name}-san")
     (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
     return path
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
 
 
 def uri(name: str) -> str:
@@ -140,22 +138,20 @@ def role(one: Host) -> int:
 # The main path ----------------------------------------------------------------------
 
 
-def test_client_calls_first(a: Host, b: Host) -> None:
-    client = call(a, LOW, B, HIGH)
-    until(lambda: offers(b) == 1)
-    server = call(b, HIGH, A, LOW)
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_rendezvous(a: Host, b: Host, first: str) -> None:
+    if first == "client":
+        client = call(a, LOW, B, HIGH)
+        until(lambda: offers(b) == 1)
+        server = call(b, HIGH, A, LOW)
+    else:
+        server = call(b, HIGH, A, LOW)
+        until(lambda: calls(b) == 1)
+        client = call(a, LOW, B, HIGH)
     meet(client, server)
     assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
     renews(client, 1)
     renews(server, 1)
-
-
-def test_server_calls_first(a: Host, b: Host) -> None:
-    server = call(b, HIGH, A, LOW)
-    until(lambda: calls(b) == 1)
-    client = call(a, LOW, B, HIGH)
-    meet(client, server)
-    assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
 
 
 @pytest.mark.parametrize(("qpns", "roles"), [((7, 6), (1, 0)), ((7, 8), (0, 1)), ((7, 7), (0, 1))])
@@ -471,6 +467,34 @@ def test_worker_that_ends(a: Host, b: Host) -> None:
     """Its GID is not known any more."""
     b.worker.close()
     until(lambda: b.agent.call(lambda: b.agent.service.rendezvous.gid) == gids.NONE)
+
+
+@pytest.mark.parametrize("error", [WorkerGone, Timeout])
+def test_worker_that_does_not_say_its_gid(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, error: type[Error]
+) -> None:
+    """It is asked again for the next program. No GID stays known when it ends."""
+    service, answer = b.agent.service, Control.hello
+    parted = [*service._met]
+    for met in parted:
+        b.agent.call(met.close)
+    until(lambda: not service._met)
+    failures = [error("no answer to HELLO")]
+
+    def hello(control: Control) -> Hello:
+        if failures:
+            raise failures.pop()
+        return answer(control)
+
+    monkeypatch.setattr(Control, "hello", hello)
+    code, text = refused(call(b, HIGH, A, LOW))
+    assert (code, text) == ("worker", "no answer to HELLO")
+    assert not service._met
+    meet(call(b, HIGH, A, LOW), call(a, LOW, B, HIGH))
+    assert service.rendezvous.gid == B
+    b.worker.close()
+    until(lambda: b.agent.call(lambda: service.rendezvous.gid) == gids.NONE)
+    assert not service._met
 
 
 def test_offer_gives_way_to_other_identities(

@@ -49,14 +49,9 @@ SHORT = 0.2  # seconds of limits that a test waits for
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is in a thread, and a client connects again at once."""
+def in_threads(short_links: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is in a thread."""
     monkeypatch.setattr(keyex_players, "PrivateAgent", ThreadAgent)
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
-    monkeypatch.setattr(links, "UNUSED", 1.0)
-    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @contextmanager

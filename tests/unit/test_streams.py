@@ -36,7 +36,6 @@ from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Truncated
 from tests import keyex_players
 from tests.exchange_players import offer
 from tests.keyex_players import (
-    HOST_A,
     FakeWorker,
     Listening,
     Program,
@@ -57,14 +56,6 @@ CLOSED = encode(ClosedMessage())
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents are in threads, so that a test may change their constants."""
     monkeypatch.setattr(keyex_players, "PrivateAgent", ThreadAgent)
-
-
-@pytest.fixture
-def listening(identities: Path) -> Iterator[Listening]:
-    program = Listening(vars(load(identities, "b")) | {"peer": [HOST_A]})
-    with finished(program):
-        assert program.listener.event() == {"event": "listening"}
-        yield program
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import Any, cast
 import cbor2
 import pytest
 
-from srdma.agent import links, takeover, upkeep
+from srdma.agent import takeover
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.policy import Policy
 from srdma.agent.record import Record
@@ -38,6 +38,8 @@ from tests.exchange_players import NONE
 from tests.keyex_players import LEG, FakeWorker, Wire, config, dial, load, patient, until
 from tests.resume_players import ResumingPeer
 from tests.thread_agent import ServiceThread
+
+pytestmark = pytest.mark.usefixtures("short_links")
 
 ROLES = ["client", "server"]  # of the agent
 RX, TX, ASKED = 1, 2, 0
@@ -293,15 +295,6 @@ def identities(identities: Path) -> Path:
     """With the certificate of the CA where a policy expects it."""
     (identities / "ca.pem").write_bytes((identities / "ca/ca.pem").read_bytes())
     return identities
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
-    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
-    monkeypatch.setattr(links, "SWEEP", 0.01)
-    monkeypatch.setattr(links, "UNUSED", 1.0)
-    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @pytest.fixture
