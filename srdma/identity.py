@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -81,7 +82,7 @@ class Credentials:
         identity_of(leaf)
         parse_certificates(self.ca, ca)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """URI that the certificate names."""
         return identity_of(parse_certificates(self.cert, "cert")[0])

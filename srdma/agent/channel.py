@@ -34,12 +34,13 @@ class Channel:
     """
 
     __slots__ = (
-        "_ended", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening", "uid",
+        "_ended", "_fd", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening", "uid",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, uid: User) -> None:
         self._loop = asyncio.get_running_loop()
-        self._sock = sock
+        # asyncio formats a socket on each call that takes one, which is slow.
+        self._sock, self._fd = sock, sock.fileno()
         self.uid = uid
         self.listening: socket.socket | None = None
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
@@ -52,11 +53,11 @@ class Channel:
         """Wait for the beginning of the first message. Raises OSError."""
         sock.setblocking(False)
         channel = cls(sock, uid)
-        channel._loop.add_reader(sock, channel._begun)
+        channel._loop.add_reader(channel._fd, channel._begun)
         try:
             await channel._change()
         except BaseException:
-            channel._loop.remove_reader(sock)
+            channel._loop.remove_reader(channel._fd)
             if channel.listening:
                 close_soon([channel.listening.detach()])
             raise
@@ -106,7 +107,7 @@ class Channel:
         if len(self._out) == LENGTH + len(raw):  # nothing else waits
             self._send()
             if self._out:
-                self._loop.add_writer(self._sock, self._flush)
+                self._loop.add_writer(self._fd, self._flush)
 
     @property
     def closed(self) -> bool:
@@ -129,7 +130,7 @@ class Channel:
     async def close(self) -> None:
         """Close the channel, when the program has read all events or has closed its end."""
         if not self.closed:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._fd)
         try:
             if self.listening:
                 await closed(self.listening.detach())
@@ -165,17 +166,17 @@ class Channel:
             return None
         body, rest = self._in[LENGTH : LENGTH + size], self._in[LENGTH + size :]
         if len(self._in) > UNREAD_MAX >= len(rest) and not self._ended:
-            self._loop.add_reader(self._sock, self._read)
+            self._loop.add_reader(self._fd, self._read)
         self._in = rest
         return body
 
     def _begun(self) -> None:
         """The first bytes, with a socket beside them if the program listens."""
-        self._loop.add_reader(self._sock, self._read)
+        self._loop.add_reader(self._fd, self._read)
         try:
             data, fds = self._received()
         except BlockingIOError:
-            self._loop.add_reader(self._sock, self._begun)
+            self._loop.add_reader(self._fd, self._begun)
             return
         if fds:
             self.listening = _listening(fds.pop(0))
@@ -207,7 +208,7 @@ class Channel:
         self._in += data
         self._ended = not data
         if self._ended or len(self._in) > UNREAD_MAX:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._fd)
         self._changed()
 
     def _send(self) -> None:
@@ -221,14 +222,14 @@ class Channel:
     def _flush(self) -> None:
         self._send()
         if not self._out and not self.closed:
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
             self._changed()
 
     def _fail(self) -> None:
         """Close the socket at once: message() returns None from now on."""
         if not self.closed:
-            self._loop.remove_reader(self._sock)
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
             close_drained(self._sock)
         self._in = self._out = b""
         self._ended = True

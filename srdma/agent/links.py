@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srdma.agent.dial import dial
+from srdma.agent.heap import trim
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
-from srdma.agent.trim import trim
 from srdma.identity import Credentials
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import Idle, Link, Stream

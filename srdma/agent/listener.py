@@ -30,7 +30,7 @@ from srdma.agent.tasks import cancelled
 from srdma.errors import Error
 from srdma.gid import plain_address
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
+from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
 from srdma.keyex.tls import Outer, PeerClosed, no_wait
@@ -65,49 +65,70 @@ class Arrivals:
         # Random, so that a number of the agent before a restart names no other peer.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, tuple[Listener, Meeting]] = {}
+        # Of each listener, and of each identity (with "") at a listener: how many wait.
+        self._counts: Counter[tuple[Listener, str]] = Counter()
 
     def add(self, listener: Listener, meeting: Meeting) -> int:
         """Keep a peer until take(), or until it closes."""
         number = next(self._numbers)
         self._waiting[number] = listener, meeting
+        self._counts.update(((listener, ""), (listener, meeting.identity)))
         if meeting.awaited:
             meeting.stream.watch(partial(self._heard, number))
         return number
 
     def take(self, number: object, uid: User) -> Meeting:
-        """Remove one of a listener of this user. Raises ExchangeError (`closed`) without one."""
+        """Remove one of a listener of this user. Raises ExchangeError (`closed`) without one, and
+        if it closed after its OFFER."""
         if (
             not isinstance(number, int)
             or number not in self._waiting
             or self._waiting[number][0].uid != uid
         ):
             raise ExchangeError("closed", NO_LONGER)
-        meeting = self._waiting.pop(number)[1]
+        meeting = self._pop(number)
         meeting.stream.watch(None)
         meeting.stream.most = INBOX_MAX
+        if isinstance(meeting.opening(), Offer) and not meeting.stream.connected():
+            meeting.drop()
+            raise ExchangeError("closed", NO_LONGER)
         return meeting
 
     def has_room(self, listener: Listener, meeting: Meeting) -> bool:
         """False if too many wait at this listener. Peers that closed after their first message are
-        dropped before."""
+        dropped first, once there are too many: a look at each of them takes some time."""
+        if self._below_limits(listener, meeting.identity):
+            return True
         for number, (_, waiting) in [*self._waiting.items()]:
             if not waiting.stream.connected():
-                self._waiting.pop(number)[1].drop()
-        here = [waiting.identity for of, waiting in self._waiting.values() if of is listener]
-        of_identity = here.count(meeting.identity)
-        return len(here) < ARRIVALS_MAX and of_identity < ARRIVALS_PER_IDENTITY
+                self._pop(number).drop()
+        return self._below_limits(listener, meeting.identity)
+
+    def _below_limits(self, listener: Listener, identity: str) -> bool:
+        return (
+            self._counts[listener, ""] < ARRIVALS_MAX
+            and self._counts[listener, identity] < ARRIVALS_PER_IDENTITY
+        )
 
     def close(self, listener: Listener) -> None:
         """The listener ended: refuse its peers."""
         for number, (of, meeting) in [*self._waiting.items()]:
             if of is listener:
-                del self._waiting[number]
+                self._pop(number)
                 meeting.refuse(ExchangeError("closed", NO_LISTENER))
 
     def _heard(self, number: int) -> None:
         """The peer sent a message, which take() serves if it is malformed too, or closed."""
         if number in self._waiting and self._waiting[number][1].stream.gone:
-            self._waiting.pop(number)[1].drop()
+            self._pop(number).drop()
+
+    def _pop(self, number: int) -> Meeting:
+        listener, meeting = self._waiting.pop(number)
+        for key in ((listener, ""), (listener, meeting.identity)):
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+        return meeting
 
 
 class Admission:
@@ -133,9 +154,7 @@ class Admission:
         for accept(), or for a call if it names a QP."""
         meeting = Meeting("server", stream, own, first)
         try:
-            message = decode(first) if first is not None else None
-            meeting = Meeting("server", stream, own, first, message)
-            match message:
+            match meeting.opening():
                 case Resume() as resume:
                     self.sessions.resume(meeting, resume)
                 case Wake(transcript):

@@ -7,7 +7,7 @@ from cryptography import x509
 from srdma.agent.settings import Identity
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Message, encode
+from srdma.keyex.messages import ErrorMessage, Message, decode, encode
 from srdma.keyex.streams import Stream
 
 Address = tuple[str, int]  # host and port of a peer's listener or agent
@@ -28,18 +28,23 @@ class Meeting:
         stream: Stream,
         own: Identity,
         first: bytes | None = None,
-        decoded: Message | None = None,
     ) -> None:
-        """decoded: the first message."""
         self.role, self.stream = role, stream
         self.identity, self.group = stream.link.identity, stream.link.group
         self.own, self.uri = own.name, stream.link.outer.credentials.identity
-        self._first, self._decoded = first, decoded
+        self._first = first
+        self._decoded: Message | None = None
 
     @property
     def awaited(self) -> bool:
         """True if the peer's first message has not arrived with the stream (srdma/1)."""
         return self._first is None
+
+    def opening(self) -> Message | None:
+        """The first message, which remains to be taken; None with srdma/1. Raises ExchangeError."""
+        if self._first is not None and self._decoded is None:
+            self._decoded = decode(self._first)
+        return self._decoded
 
     def take(self) -> tuple[bytes | None, Message | None]:
         """The peer's next message, as Stream.take(), and the decoded one if it is known."""

@@ -204,7 +204,8 @@ class Policy:
         """The control socket, without symbolic links, of the process of the policy's worker that a
         program names. Raises ExchangeError (`policy`) if it names another worker."""
         with contextlib.suppress(ValueError):  # a NUL in a path
-            own, name = os.path.realpath(self.worker), os.path.realpath(path)
+            own = os.path.realpath(self.worker)
+            name = own if path == self.worker else os.path.realpath(path)
             if name == own or (name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()):
                 return Path(name)
         raise ExchangeError(

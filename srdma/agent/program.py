@@ -21,6 +21,7 @@ from pathlib import Path
 from srdma.agent import port as agent_port
 from srdma.agent.accounts import Door
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
+from srdma.agent.heap import collect_less
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.service import Service, harden
 from srdma.agent.takeover import Keeper
@@ -166,6 +167,7 @@ def run(policy: Policy, key_log: Path | None = None) -> None:
         listening += [(stack.enter_context(bound(door)), door.name) for door in policy.doors]
         port = agent_port.bound(policy.listen) if policy.listen else None
         harden()
+        collect_less()
         asyncio.run(serve_sockets(policy, listening, port, AuditLog()))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from srdma.agent.clock import ClockRule
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import Offer, check_offer
+from srdma.keyex.messages import offer_of
 from srdma.keyex.offers import DATA_MAX, RANDOM_LEN, End, Suite
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import Times
@@ -134,28 +134,36 @@ class Terms:
         try:
             qps = [dict(qp) for qp in fields["qps"]]
             randoms = [_octets(qp.pop("random"), RANDOM_LEN) for qp in qps]
-            made = cls(
+            offer = offer_of(
+                {
+                    "qps": len(qps),
+                    "suites": fields["suites"],
+                    "modes": fields["modes"],
+                    "group": fields["group"],
+                    "random": randoms[0],
+                    "ends": [End(**qp).as_map() for qp in qps],
+                    "data": _octets(fields["data"], DATA_MAX),
+                }
+            )
+            for suite in offer.suites:
+                check_suite(suite)
+            return cls(
                 worker=Path(fields["worker"]),
                 token=_octets(fields["token"], TOKEN_LEN),
-                suites=tuple(Suite(*entry) for entry in fields["suites"]),
-                modes=tuple(fields["modes"]),
-                group=fields["group"],
-                ends=tuple(End(**qp) for qp in qps),
-                random=randoms[0],
-                data=_octets(fields["data"], DATA_MAX),
+                suites=offer.suites,
+                modes=offer.modes,
+                group=offer.group,
+                ends=offer.ends,
+                random=offer.random,
+                data=offer.data,
                 timeout=_seconds(fields, "timeout", 0.001),
                 times=Times(_seconds(fields, "every", 0), _seconds(fields, "limit", 0.001)),
                 max_age=_seconds(fields, "max_age", 1),
             )
-            for suite in made.suites:
-                check_suite(suite)
-            offer = Offer(made.suites, made.modes, made.group, made.random, made.ends, made.data)
-            check_offer(offer)
         except ExchangeError:
             raise
         except Exception as error:  # wrong values may raise any exception in the encoder
             raise malformed(error) from None
-        return made
 
 
 def _octets(value: object, most: int) -> bytes:

@@ -87,8 +87,8 @@ def _is_plain(value: object) -> bool:
     bool."""
     if isinstance(value, bytes | str):
         return True
+    if isinstance(value, int):
+        return abs(value) < 1 << 64  # a bignum is a tag
     if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return isinstance(value, int) and abs(value) < 1 << 64  # a bignum is a tag
+        return all(type(name) is str for name in value) and all(map(_is_plain, value.values()))
+    return isinstance(value, list) and all(map(_is_plain, value))

@@ -297,9 +297,9 @@ def decode(raw: bytes) -> Message:
     )
 
 
-def check_offer(offer: Offer) -> None:
-    """Raise as decode() of this OFFER does; another exception if a value has a wrong type."""
-    _offer(_as_map(offer))
+def offer_of(fields: Mapping[str, Any]) -> Offer:
+    """The OFFER with these fields, besides the version. Raises as decode() of this OFFER does."""
+    return _offer({"v": VERSION, **fields})
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:

@@ -211,6 +211,7 @@ class Outer(_End):
     ) -> None:
         super().__init__(role, credentials)
         self._reader, self._writer = ends
+        self._peer = self._host("peername")
 
     @classmethod
     async def open(
@@ -297,7 +298,7 @@ class Outer(_End):
 
     def address(self) -> str:
         """The peer's IP address, IPv4 also if the socket is one of IPv6; "" without one."""
-        return self._host("peername")
+        return self._peer
 
     def local(self) -> str:
         """The IP address of this end, IPv4 also if the socket is one of IPv6; "" without one."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import cbor2
 import pytest
@@ -451,7 +452,7 @@ def test_unknown_arrival(
 
 def test_numbers_of_a_restarted_agent() -> None:
     """A program that accepts a peer of the former agent does not get another peer instead."""
-    listener, meeting = cast("Any", SimpleNamespace(uid=7)), cast("Any", SimpleNamespace(awaited=0))
+    listener, meeting = Mock(uid=7), Mock(awaited=False)
     former, new = Arrivals(), Arrivals()
     number = former.add(listener, meeting)
     assert former.add(listener, meeting) not in (number, 0) and 0 < number < 1 << 63
@@ -459,6 +460,35 @@ def test_numbers_of_a_restarted_agent() -> None:
         new.add(listener, meeting)
     with pytest.raises(ExchangeError, match=NO_LONGER):
         new.take(number, 7)
+
+
+def test_limits_of_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a listener, and of an identity there. Peers are looked at only if there are too many."""
+    monkeypatch.setattr(admission, "ARRIVALS_MAX", 3)
+    monkeypatch.setattr(admission, "ARRIVALS_PER_IDENTITY", 2)
+    here, other = Mock(uid=7), Mock(uid=7)
+    a, b, c = (Mock(awaited=False, identity=name) for name in "abc")
+    arrivals = Arrivals()
+
+    def room(*meetings: Mock) -> list[bool]:
+        return [arrivals.has_room(here, meeting) for meeting in meetings]
+
+    first = arrivals.add(here, a)
+    arrivals.add(here, a)
+    arrivals.add(other, a)
+    assert room(b, c) == [True, True] and not a.stream.connected.called
+    assert room(a) == [False] and a.stream.connected.called
+    arrivals.add(here, b)
+    assert room(a, b, c) == [False, False, False]
+    arrivals.take(first, 7)
+    assert room(a, b, c) == [True, True, True]
+    arrivals.add(here, c)
+    b.stream.connected.return_value = False
+    assert room(c) == [True] and b.drop.called
+    arrivals.add(here, c)
+    assert room(a, b) == [False, False]
+    arrivals.close(here)
+    assert room(a, b, c) == [True, True, True] and c.refuse.call_count == 2
 
 
 def test_arrival_is_accepted_once(

@@ -160,7 +160,7 @@ def test_client_of_a_second_group(folder: Path) -> None:
         ({"modes": []}, "modes is []: it must be a list of 1 to 4 modes"),
         ({"modes": [4]}, "mode is 4"),
         ({"modes": [1, 1]}, "without repetitions"),
-        ({"modes": 1}, "settings are malformed"),
+        ({"modes": 1}, "modes is 1: it must be a list"),
         ({"group": "g" * 65}, "group is"),
         ({"group": 7}, "group is 7"),
         ({"modes": [1], "suites": [[0, 0, 0]]}, "it must be [0] (basic) with suite `none`"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from srdma.agent import links, trim
+from srdma.agent import heap, links
 from srdma.agent.links import IDLE, KEPT, LOOK, OPEN_MAX, SILENCE, TRIM_AFTER, TRIM_EVERY, Links
 from srdma.keyex.streams import Idle, Link
 
@@ -219,15 +219,15 @@ def test_trim(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """It has no effect with a C library without malloc_trim()."""
     calls: list[int] = []
     library = SimpleNamespace(malloc_trim=calls.append) if known else SimpleNamespace()
-    monkeypatch.setattr(trim, "ctypes", SimpleNamespace(CDLL=lambda _: library))
-    trim._malloc_trim.cache_clear()
+    monkeypatch.setattr(heap, "ctypes", SimpleNamespace(CDLL=lambda _: library))
+    heap._malloc_trim.cache_clear()
     try:
-        trim.trim()
-        trim.trim()
+        heap.trim()
+        heap.trim()
     finally:
-        trim._malloc_trim.cache_clear()
+        heap._malloc_trim.cache_clear()
     assert calls == ([0, 0] if known else [])
 
 
 def test_trim_of_this_process() -> None:
-    trim.trim()
+    heap.trim()

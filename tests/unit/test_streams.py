@@ -254,7 +254,7 @@ def test_peer_that_closes_before_accept(
     number = arrived(listening)
     raw.send(1, CLOSED)
     raw.send(3, offer())
-    arrived(listening)
+    arrived(listening)  # CLOSED too
     [error] = listening.open(accepting(identities, worker, number)).events()
     assert (error["event"], error["code"]) == ("error", "closed")
 
