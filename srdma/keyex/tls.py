@@ -370,6 +370,8 @@ class Outer(_End):
         with contextlib.suppress(SSL.WantReadError):
             while records := self._tls.bio_read(CHUNK):
                 self._writer.write(records)
+                if len(records) < CHUNK:
+                    break  # the next call would raise WantReadError, which takes some time
 
     async def _read(self) -> None:
         """Wait for bytes of the peer. Raises Truncated at the end of the TCP connection."""
