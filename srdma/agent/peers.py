@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from cryptography import x509
+
 from srdma import gid as gids
-from srdma.agent.meeting import Address, Meeting
+from srdma.agent.meeting import Address
 from srdma.identity import addresses_of
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
@@ -37,19 +39,15 @@ class Peer:
         """The identity for the SNI, "" if it is not known before the handshake."""
         return "" if "*" in self.identity else self.identity
 
-    def check_identity(self, gid: bytes, identity: str) -> None:
-        """Raise ExchangeError (`identity`) unless an identity may have a GID."""
+    def check(self, gid: bytes, identity: str, certificate: x509.Certificate) -> None:
+        """Raise ExchangeError (`identity`) unless a peer may have a GID (protocol.md 8.8)."""
         try:
             check_identity(identity, (self.identity,))
         except ExchangeError:
             raise _not_of(gid, identity, "by the policy of this end") from None
-
-    def check(self, gid: bytes, meeting: Meeting) -> None:
-        """Raise ExchangeError (`identity`) unless a peer may have a GID (protocol.md 8.8)."""
-        self.check_identity(gid, meeting.identity)
         address = ipaddress.ip_address(gids.text_of(gid))  # of IPv4, if the GID is a mapped one
-        if self.san and address not in addresses_of(meeting.certificate):
-            raise _not_of(gid, meeting.identity, "by a subjectAltName of its certificate")
+        if self.san and address not in addresses_of(certificate):
+            raise _not_of(gid, identity, "by a subjectAltName of its certificate")
 
 
 class Peers:

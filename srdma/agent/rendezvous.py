@@ -89,7 +89,7 @@ class Rendezvous:
 
     def offered(self, meeting: Meeting, offer: Offer, to: To) -> None:
         """An OFFER with `to` has arrived. Raises ExchangeError if it is refused."""
-        self._peer_at(to.of).check(to.of, meeting)
+        self._peer_at(to.of).check(to.of, meeting.identity, meeting.certificate)
         if self.gid not in (gids.NONE, to.gid):
             raise _closed(self.gid)
         key = to, offer.ends[0].qpn
@@ -139,7 +139,8 @@ class Rendezvous:
                 "policy", f"the peer came to {meeting.uri}: call with that identity"
             )
         own.check(meeting.identity)
-        self._peer_at(call.peer.gid).check(call.peer.gid, meeting)
+        rule = self._peer_at(call.peer.gid)
+        rule.check(call.peer.gid, meeting.identity, meeting.certificate)
         check_age(meeting, own if own.name == meeting.own else None)
 
     async def _wait(self, key: Key) -> Meeting:

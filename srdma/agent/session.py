@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import errno
 import random
 import time
@@ -38,7 +37,7 @@ from srdma.keyex.exchange import Agreed, Exchange
 from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import secret_size
-from srdma.keyex.renew import NEVER
+from srdma.keyex.renew import NEVER, Presented
 from srdma.keyex.secrets import unless_ended
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
@@ -386,7 +385,7 @@ class Session:
         try:
             if meeting.stream.version == 1:
                 raise ExchangeError("version", "a rendezvous needs srdma/2 at both agents")
-            rule.check(gid, meeting)
+            rule.check(gid, meeting.identity, meeting.certificate)
         except ExchangeError as error:
             await meeting.fail(error)
             raise
@@ -419,14 +418,15 @@ class Session:
         """See upkeep.Owner."""
         return self._own()
 
-    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """See upkeep.Owner."""
         assert self._upkeep and self._worker
         record = self._upkeep.record
         self._own().check(record.agreement.identity)  # the policy may have changed
         if record.gid:
-            self._house.peer_at(record.gid).check_identity(record.gid, record.agreement.identity)
-        self._validity.checked(not_after)
+            rule = self._house.peer_at(record.gid)
+            rule.check(record.gid, record.agreement.identity, presented.peer)
+        self._validity.checked(presented.not_after)
         self._live()
         if self._upkeep.resumable:
             self._house.keep(replace(record, count=count), self._worker)

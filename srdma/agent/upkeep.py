@@ -8,7 +8,6 @@ and a listener finds the session of a peer that did, by `Sessions`.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import itertools
 import random
 import time
@@ -30,7 +29,7 @@ from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, Wake, decode, encode
 from srdma.keyex.pace import BURST, Pace, Turns
-from srdma.keyex.renew import NEVER, Renewing
+from srdma.keyex.renew import NEVER, Presented, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Idle
 from srdma.keyex.tls import PeerClosed, Truncated
@@ -54,7 +53,7 @@ class Owner(Protocol):
     def identity(self) -> Identity:
         """The own identity, as it is now."""
 
-    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """See renew.Owner."""
 
     def told(self, event: str, **fields: object) -> None:
@@ -279,9 +278,9 @@ class Upkeep:
     def ring(self) -> None:
         self.bell.ring()
 
-    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    def renewed(self, count: int, wish: int, presented: Presented) -> None:
         self._pause = PAUSE_LEAST
-        self._owner.renewed(count, wish, not_after)
+        self._owner.renewed(count, wish, presented)
 
     def _lose(self) -> None:
         self._abandon()

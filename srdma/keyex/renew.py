@@ -24,7 +24,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from cryptography import x509
 
 from srdma.control import Direction
 from srdma.errors import RefusedError
@@ -130,15 +132,23 @@ class Clock:
         return self._looked + min(max(rest, LOOK_LEAST), LOOK)
 
 
+class Presented(NamedTuple):
+    """The certificates of an exchange. not_after: the earliest end of validity among those of both
+    ends; peer: that of the peer."""
+
+    not_after: dt.datetime
+    peer: x509.Certificate
+
+
 class Owner(Protocol):
     """A session, as far as its renewals use it."""
 
     def credentials(self) -> Credentials:
         """For the next exchange."""
 
-    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """Exchange `count`, which completes request `wish`, took effect; wish is 0 if no request
-        waited for it. not_after: the earliest end of validity among its certificates."""
+        waited for it. presented: in this exchange."""
 
     def ring(self) -> None:
         """Call step() soon."""
@@ -408,16 +418,17 @@ class Renewing:
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
         text = "both directions of all QPs to use the new secrets"
-        done = partial(self._in_effect, count, wish, self._live.not_after())
+        presented = Presented(self._live.not_after(), self._live.peer_certificate())
+        done = partial(self._in_effect, count, wish, presented)
         self._jobs.append(Job(Direction.BOTH, calls, text, done))
 
-    def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    def _in_effect(self, count: int, wish: int, presented: Presented) -> None:
         self._clock.stop()
         if self._wanted or self._jobs or not self._renewal.idle:  # the next one is due already
             self._clock.start(time.monotonic())
         answered = wish if wish > self._reported else 0
         self._reported = max(wish, self._reported)
-        self._owner.renewed(count, answered, not_after)
+        self._owner.renewed(count, answered, presented)
 
     def _drop(self, direction: Direction) -> None:
         """Forget the jobs of a direction. Some of their calls may have been made."""

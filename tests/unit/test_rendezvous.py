@@ -343,6 +343,26 @@ def test_gid_that_the_policy_loses(a: Host, b: Host, port: int) -> None:
     assert refused(server)[0] == "identity"
 
 
+def test_gid_that_the_certificate_loses(folder: Path, port: int) -> None:
+    """The QPs end at the next renewal."""
+    ca, changes = folder / "ca", folder / "b-changes"
+    issue(ca, Names(uri("b"), (ipaddress.ip_address("127.0.0.2"),)), changes)
+    a = host(folder, A, port, entry("127.0.0.0/24", port, "spiffe://test/*", san=True))
+    b = host(folder, B, port, names=["b-changes"])
+    client, server = call(a, LOW, B, HIGH), call(b, HIGH, A, LOW, name="b-changes")
+    meet(client, server)
+    renews(client, 1)
+    issue(ca, uri("b"), changes, force=True)
+    b.agent.call(b.policy.load)
+    client.tell({"do": "renew", "wish": 2})
+    code, why = refused(client)
+    assert code == "identity" and "by a subjectAltName of its certificate" in why
+    assert a.worker.expired == [LOW]
+    assert refused(server)[0] == "identity"
+    a.close()
+    b.close()
+
+
 def test_unknown_gid(b: Host, folder: Path, port: int) -> None:
     a = host(folder, A, port, entry(A, port))
     for mine, theirs in ((LOW, HIGH), (HIGH, LOW)):
