@@ -32,7 +32,7 @@ from srdma.identity import IdentityError
 from srdma.keyex.offers import Suite
 
 GRACE = 2.0  # seconds that the agent may take to close a connection, or to end
-START = 10.0  # seconds that it may take to start
+START = 30.0  # seconds that it may take to start, which needs many files
 LOOK = 0.05  # seconds between a thread's checks of the events that another thread read
 REJOIN_TIMEOUT = 60.0  # seconds that a system agent may take to start again
 LOOK_MOST = 1e6  # seconds of one poll()
@@ -203,7 +203,7 @@ class _Channel:
             if not poll.poll(min(left, LOOK_MOST) * 1000):
                 if left > LOOK_MOST:
                     continue
-                raise Timeout("the key exchange did not end in time")
+                raise Timeout("the agent did not answer in time: restart it")
             try:
                 # No more than this event, so that fileno() tells whether another one waits.
                 part = self.sock.recv(size - len(self._buffer))
