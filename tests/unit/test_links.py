@@ -166,6 +166,42 @@ def test_attempt_that_is_cancelled_as_another_session_asks(
     run(ask())
 
 
+def test_attempt_that_hangs(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that waits for it without a limit does not make later ones wait too."""
+    monkeypatch.setattr(links, "JOINED", 0.05)
+    begun: list[asyncio.Future[None]] = []
+
+    async def dial(*_: object, **__: object) -> socket.socket:
+        begun.append(asyncio.get_running_loop().create_future())
+        await begun[-1]
+        raise OSError(f"attempt {len(begun)}")
+
+    monkeypatch.setattr(links, "dial", dial)
+
+    async def ask() -> None:
+        made, own = Links(cast(Any, None)), Identity(load(identities, "a"), ())
+        asked = [asyncio.ensure_future(made.meet(own, ADDRESS)) for _ in range(2)]
+        await asyncio.sleep(0.06)
+        assert len(begun) == 1
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(begun) == 2
+        for first in asked[:2]:
+            first.cancel()
+        await asyncio.wait(asked[:2])
+        assert begun[0].cancelled() and len(made._attempts) == 1
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))  # joins the second one
+        await asyncio.sleep(0)
+        begun[1].set_result(None)
+        for late in asked[2:]:
+            with pytest.raises(OSError, match="attempt 2"):
+                await late
+        assert not made._attempts
+
+    run(ask())
+
+
 def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
     """No stream is opened in it."""
 
