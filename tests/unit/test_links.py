@@ -13,8 +13,9 @@ from srdma.agent import links
 from srdma.agent.links import Links
 from srdma.agent.settings import Identity
 from srdma.keyex import streams, tls
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
-from srdma.keyex.streams import Link, Stream
+from srdma.keyex.streams import CLOSED, Link, Stream
 from srdma.keyex.tls import Outer, Truncated
 from tests.keyex_players import HOST_A, HOST_B, PATIENCE, load
 
@@ -222,6 +223,81 @@ def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
         await made.close()
 
     run(greet())
+
+
+def test_fault_of_this_program_ends_the_connection(identities: Path) -> None:
+    """No stream waits for its next message without a limit."""
+
+    def opened(*_: object) -> None:
+        raise ValueError("a fault")
+
+    async def fault() -> None:
+        client, server = await pair(identities)
+        server.start(opened)
+        client.start(refused)
+        reader, waits = server._reader, server.open()
+        assert reader
+        client.open().send(b"first")
+        with pytest.raises(Truncated, match="a fault of this agent"):
+            await waits.message()
+        await asyncio.wait({reader})
+        assert isinstance(reader.exception(), ValueError)
+        await asyncio.sleep(0)
+        assert server.outer._writer.is_closing()
+        client.drop()
+
+    run(fault())
+
+
+async def opened_stream(client: Link, server: Link) -> tuple[Stream, Stream]:
+    """A stream of two links, which begin here. Both ends of it."""
+    found = asyncio.get_running_loop().create_future()
+    server.start(lambda stream, _: found.set_result(stream))
+    client.start(refused)
+    stream = client.open()
+    stream.send(b"first")
+    return stream, await found
+
+
+def test_messages_after_too_many(identities: Path) -> None:
+    """They are dropped: a session must not go on behind a gap."""
+
+    async def flood() -> None:
+        client, server = await pair(identities)
+        theirs, ours = await opened_stream(client, server)
+        ours.most = 100
+        for _ in range(4):
+            theirs.send(bytes(80))
+        while not ours.failed:
+            await asyncio.sleep(0)
+        theirs.send(b"behind the gap")
+        await asyncio.sleep(0.05)
+        with pytest.raises(ExchangeError, match="too many messages wait"):
+            ours.take()
+        client.drop()
+        server.drop()
+
+    run(flood())
+
+
+@pytest.mark.parametrize("by_the_peer", [True, False])
+def test_message_behind_the_end_of_a_stream(identities: Path, by_the_peer: bool) -> None:
+    """It is not sent."""
+
+    async def end() -> None:
+        client, server = await pair(identities)
+        theirs, ours = await opened_stream(client, server)
+        await (theirs if by_the_peer else ours).close()
+        if by_the_peer:
+            assert await ours.message() == CLOSED
+        sent: list[object] = []
+        server.send = lambda *each: sent.append(each)  # type: ignore[method-assign]
+        ours.send(b"behind the end")
+        assert not sent and not ours.connected()
+        client.drop()
+        server.drop()
+
+    run(end())
 
 
 def test_session_that_needs_its_connection(identities: Path) -> None:
