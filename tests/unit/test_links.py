@@ -280,6 +280,30 @@ def test_messages_after_too_many(identities: Path) -> None:
     run(flood())
 
 
+def test_first_version_delays_a_peer_that_sends_too_much(identities: Path) -> None:
+    """Its messages are read when there is room for them."""
+    number = 50
+
+    async def flood() -> None:
+        client, server = await pair(identities, 1 << 14)
+        for link in (client, server):
+            link.outer.version = 1
+            link.start(lambda *_: None)
+        ours, theirs = server._streams[1], client.open()
+        ours.most = 10_000
+        for _ in range(number):
+            theirs.send(bytes(5000))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert 1 < len(ours._inbox) <= 3
+        for _ in range(number):
+            assert len(await ours.message()) == 5000
+        client.drop()
+        server.drop()
+
+    run(flood())
+
+
 @pytest.mark.parametrize("by_the_peer", [True, False])
 def test_message_behind_the_end_of_a_stream(identities: Path, by_the_peer: bool) -> None:
     """It is not sent."""

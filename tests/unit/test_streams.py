@@ -642,7 +642,8 @@ def test_busy_is_an_answer_to_an_offer(
         server.say(Choice(offered.suites[0], 0, "", os.urandom(32), ends))
     server.say(ErrorMessage("busy", "later"))
     if answered:
-        assert [event["event"] for event in server.wire.events()] == ["peer", "error"]
+        peer, error = server.wire.events()
+        assert (peer["event"], error["event"], error["code"]) == ("peer", "error", "busy")
     else:
         assert server.offer(3).random == offered.random
     server.tls.close()
