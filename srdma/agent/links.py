@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from srdma.agent.dial import dial
 from srdma.agent.heap import trim
@@ -23,6 +23,7 @@ AGE_HERE = AGE_MAX + 600  # the same for the OFFER of a peer
 KEPT = 256  # connections that are not closed for idleness
 OPEN_MAX = 512  # connections above which the longest idle ones are closed before IDLE
 IDLE = 60.0  # seconds without a message
+JOINED = 5.0  # seconds of an attempt to connect, after which no further session waits for it
 UNUSED = 5.0  # seconds without a stream, after which the end that connected closes
 UNUSED_HERE = 10.0  # the same at the other end
 PER_IDENTITY = 1024  # accepted connections of one identity
@@ -42,6 +43,12 @@ class Attempt:
 
     task: asyncio.Task[Link]
     waiting: int = 0
+    begun_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def joinable(self) -> bool:
+        """False for one that may hang: sessions that wait long must not make the others wait."""
+        return time.monotonic() - self.begun_at < JOINED
 
 
 class Links:
@@ -133,7 +140,7 @@ class Links:
             if link and _usable(link):
                 return link
             attempt = self._attempts.get(key)
-            if attempt is None:
+            if attempt is None or not attempt.joinable:
                 attempt = Attempt(asyncio.ensure_future(self._connect(own, key)))
                 self._attempts[key] = attempt
             attempt.waiting += 1
@@ -142,7 +149,8 @@ class Links:
             finally:
                 attempt.waiting -= 1
                 if not attempt.waiting and not attempt.task.done():
-                    del self._attempts[key]  # no session may wait for it from now on
+                    if self._attempts.get(key) is attempt:
+                        del self._attempts[key]  # no session may wait for it from now on
                     await cancelled(attempt.task)
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link

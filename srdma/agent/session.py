@@ -143,6 +143,8 @@ class Session:
             if WITHDRAWN in end.args:
                 await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
             elif RESTART in end.args:
+                if self._setup:  # the next agent does not get this session
+                    self._expire_qps()
                 if meeting := self._meeting:
                     meeting.drop()
             else:

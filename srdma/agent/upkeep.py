@@ -149,6 +149,7 @@ class Upkeep:
                 self._work()
         finally:
             self._worker.ended.remove_done_callback(self.bell.ring)
+            self._renewing.forget()  # first: this task may be cancelled below
             self._abandon()
             self._house.sessions.remove(self)
             for pending in (self._offer, self._proved):
@@ -156,7 +157,6 @@ class Upkeep:
                     pending[0].drop()
             if self._refusing:
                 await cancelled(self._refusing)
-            self._renewing.forget()
 
     def attach(self, meeting: Meeting | None) -> None:
         """Use a connection from now on; None: a session that was adopted has none yet."""

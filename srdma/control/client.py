@@ -111,7 +111,9 @@ class Control:
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
-            _close_all(self._receive()[1])
+            data, fds = self._receive()
+            _close_all(fds)
+            _wipe(data)  # a KEY answer holds secrets
 
     def request(
         self,

@@ -78,7 +78,7 @@ class Job:
     """
 
     direction: Direction
-    calls: list[Callable[[], None]]
+    calls: list[Callable[[], None]] = field(repr=False)  # their arguments are secrets
     waiting_for: str
     done: Callable[[], None]
     secrets: list[bytearray] = field(default_factory=list, repr=False)
@@ -245,7 +245,7 @@ class Renewing:
         now = time.monotonic()
         if now >= self._due:
             self._want(now)
-            self._schedule(now)
+            self._due = NEVER  # until it begins: a short period must not wake the agent at once
         self._work(now)
         if self._clock.ran_out(now):
             raise ExchangeError(

@@ -491,6 +491,15 @@ def test_timeout_then_the_late_response_is_dropped(pair):
         pair.control._sock.recv(1)
 
 
+def test_late_response_is_wiped(pair, monkeypatch):
+    """It may be that of KEY, with a secret."""
+    late, usual = [], Control._receive
+    monkeypatch.setattr(Control, "_receive", lambda self: late.append(usual(self)) or late[-1])
+    pair.far.send(b"key material")
+    assert pair.control.alive()
+    assert late == [(bytes(12), [])]
+
+
 def test_closed(pair):
     pair.control.close()
     with pytest.raises(ClosedError):

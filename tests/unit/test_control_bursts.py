@@ -280,6 +280,14 @@ def test_life_of_a_qp_that_ended_during_the_exchange(far: Far) -> None:
         Exported(far.control).secrets.install(Handover(), 60)
 
 
+def test_secret_beside_the_key_of_a_group_is_wiped() -> None:
+    """The worker makes both; a group has no use for the first one."""
+    secret, key = bytearray(b"s" * 16), bytearray(b"k" * 48)
+    made = Exported(cast(Control, SimpleNamespace(key=lambda _: (secret, key))))
+    assert made.secrets.derive("kpd") == Handover(group_key=key)
+    assert any(key) and not any(secret)
+
+
 @pytest.mark.parametrize("end", [None, RefusedError(errno.EPERM, "no"), KeyboardInterrupt()])
 def test_secrets_are_wiped(end: BaseException | None) -> None:
     given: list[Any] = []

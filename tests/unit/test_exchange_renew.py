@@ -411,3 +411,13 @@ def test_caller_of_give_owns_the_secrets() -> None:
     assert isinstance(give, Give)
     client.renewal.forget()
     assert any(map(any, give.handover.secrets))
+
+
+def test_loss_wipes_the_secrets_of_the_peer() -> None:
+    client, server = ends(PD)
+    until_offered(client, server)
+    client.hear(server.said[0])
+    kept = client.renewal._peers.secrets
+    assert kept and all(map(any, kept))
+    client.renewal.lost()
+    assert not any(map(any, kept))

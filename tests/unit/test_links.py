@@ -13,8 +13,9 @@ from srdma.agent import links
 from srdma.agent.links import Links
 from srdma.agent.settings import Identity
 from srdma.keyex import streams, tls
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
-from srdma.keyex.streams import Link, Stream
+from srdma.keyex.streams import CLOSED, Link, Stream
 from srdma.keyex.tls import Outer, Truncated
 from tests.keyex_players import HOST_A, HOST_B, PATIENCE, load
 
@@ -166,6 +167,42 @@ def test_attempt_that_is_cancelled_as_another_session_asks(
     run(ask())
 
 
+def test_attempt_that_hangs(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that waits for it without a limit does not make later ones wait too."""
+    monkeypatch.setattr(links, "JOINED", 0.05)
+    begun: list[asyncio.Future[None]] = []
+
+    async def dial(*_: object, **__: object) -> socket.socket:
+        begun.append(asyncio.get_running_loop().create_future())
+        await begun[-1]
+        raise OSError(f"attempt {len(begun)}")
+
+    monkeypatch.setattr(links, "dial", dial)
+
+    async def ask() -> None:
+        made, own = Links(cast(Any, None)), Identity(load(identities, "a"), ())
+        asked = [asyncio.ensure_future(made.meet(own, ADDRESS)) for _ in range(2)]
+        await asyncio.sleep(0.06)
+        assert len(begun) == 1
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(begun) == 2
+        for first in asked[:2]:
+            first.cancel()
+        await asyncio.wait(asked[:2])
+        assert begun[0].cancelled() and len(made._attempts) == 1
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))  # joins the second one
+        await asyncio.sleep(0)
+        begun[1].set_result(None)
+        for late in asked[2:]:
+            with pytest.raises(OSError, match="attempt 2"):
+                await late
+        assert not made._attempts
+
+    run(ask())
+
+
 def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
     """No stream is opened in it."""
 
@@ -186,6 +223,105 @@ def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
         await made.close()
 
     run(greet())
+
+
+def test_fault_of_this_program_ends_the_connection(identities: Path) -> None:
+    """No stream waits for its next message without a limit."""
+
+    def opened(*_: object) -> None:
+        raise ValueError("a fault")
+
+    async def fault() -> None:
+        client, server = await pair(identities)
+        server.start(opened)
+        client.start(refused)
+        reader, waits = server._reader, server.open()
+        assert reader
+        client.open().send(b"first")
+        with pytest.raises(Truncated, match="a fault of this agent"):
+            await waits.message()
+        await asyncio.wait({reader})
+        assert isinstance(reader.exception(), ValueError)
+        await asyncio.sleep(0)
+        assert server.outer._writer.is_closing()
+        client.drop()
+
+    run(fault())
+
+
+async def opened_stream(client: Link, server: Link) -> tuple[Stream, Stream]:
+    """A stream of two links, which begin here. Both ends of it."""
+    found = asyncio.get_running_loop().create_future()
+    server.start(lambda stream, _: found.set_result(stream))
+    client.start(refused)
+    stream = client.open()
+    stream.send(b"first")
+    return stream, await found
+
+
+def test_messages_after_too_many(identities: Path) -> None:
+    """They are dropped: a session must not go on behind a gap."""
+
+    async def flood() -> None:
+        client, server = await pair(identities)
+        theirs, ours = await opened_stream(client, server)
+        ours.most = 100
+        for _ in range(4):
+            theirs.send(bytes(80))
+        while not ours.failed:
+            await asyncio.sleep(0)
+        theirs.send(b"behind the gap")
+        await asyncio.sleep(0.05)
+        with pytest.raises(ExchangeError, match="too many messages wait"):
+            ours.take()
+        client.drop()
+        server.drop()
+
+    run(flood())
+
+
+def test_first_version_delays_a_peer_that_sends_too_much(identities: Path) -> None:
+    """Its messages are read when there is room for them."""
+    number = 50
+
+    async def flood() -> None:
+        client, server = await pair(identities, 1 << 14)
+        for link in (client, server):
+            link.outer.version = 1
+            link.start(lambda *_: None)
+        ours, theirs = server._streams[1], client.open()
+        ours.most = 10_000
+        for _ in range(number):
+            theirs.send(bytes(5000))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert 1 < len(ours._inbox) <= 3
+        for _ in range(number):
+            assert len(await ours.message()) == 5000
+        client.drop()
+        server.drop()
+
+    run(flood())
+
+
+@pytest.mark.parametrize("by_the_peer", [True, False])
+def test_message_behind_the_end_of_a_stream(identities: Path, by_the_peer: bool) -> None:
+    """It is not sent."""
+
+    async def end() -> None:
+        client, server = await pair(identities)
+        theirs, ours = await opened_stream(client, server)
+        await (theirs if by_the_peer else ours).close()
+        if by_the_peer:
+            assert await ours.message() == CLOSED
+        sent: list[object] = []
+        server.send = lambda *each: sent.append(each)  # type: ignore[method-assign]
+        ours.send(b"behind the end")
+        assert not sent and not ours.connected()
+        client.drop()
+        server.drop()
+
+    run(end())
 
 
 def test_session_that_needs_its_connection(identities: Path) -> None:

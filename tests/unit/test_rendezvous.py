@@ -3,20 +3,24 @@ with workers that only respond."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from srdma import gid as gids
 from srdma.agent import links, rendezvous
+from srdma.agent.rendezvous import Call, Rendezvous
 from srdma.control import Control, Hello
 from srdma.errors import Error, Timeout, WorkerGone
+from srdma.gid import QPName
 from srdma.identity import Names, create_ca, issue
 from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
@@ -363,6 +367,19 @@ def test_gid_that_the_certificate_loses(folder: Path, port: int) -> None:
     b.close()
 
 
+def test_gid_that_the_policy_loses_while_an_offer_waits(a: Host, b: Host) -> None:
+    """The server compares once more when its program calls."""
+    client = call(a, LOW, B, HIGH)
+    until(lambda: offers(b) == 1)
+    text = b.file.read_text()
+    b.file.write_text(text.replace(uri("a"), uri("c")))
+    b.agent.call(b.policy.load)
+    code, why = refused(call(b, HIGH, A, LOW))
+    assert code == "identity" and "by the policy of this end" in why
+    assert refused(client)[0] == "identity"
+    assert not b.worker.keys and offers(b) == 0
+
+
 def test_unknown_gid(b: Host, folder: Path, port: int) -> None:
     a = host(folder, A, port, entry(A, port))
     for mine, theirs in ((LOW, HIGH), (HIGH, LOW)):
@@ -565,6 +582,60 @@ class Client(BlockingTLS):
         told = decode(raw[4:])
         assert isinstance(told, ErrorMessage)
         return int.from_bytes(raw[:4], "big"), told.code
+
+
+class Waiting:
+    """A meeting without a connection. refusals: codes of refuse()."""
+
+    def __init__(self, identity: str = "a") -> None:
+        self.identity, self.refusals = uri(identity), list[str]()
+        link = SimpleNamespace(refused=lambda _: None)
+        self.stream = SimpleNamespace(watch=lambda _: None, link=link)
+
+    def refuse(self, error: ExchangeError) -> None:
+        self.refusals.append(error.code)
+
+
+def server_of(b: Rendezvous, qpn: int, waiting: Waiting) -> None:
+    offer = Offer((GCM,), (0,), "", bytes(32), (end(qpn, bytes(16)),))
+    b.offered(cast(Any, waiting), offer, To(A, B, HIGH))
+
+
+@pytest.fixture
+def alone() -> Rendezvous:
+    """A rendezvous whose policy permits all peers."""
+    return Rendezvous(lambda _: cast(Any, SimpleNamespace(check=lambda *_: None)))
+
+
+def test_identity_with_the_most_offers_gives_no_way_to_itself(
+    alone: Rendezvous, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "OFFERS_MAX", 3)
+    waiting = [Waiting(name) for name in "aac"]
+    for number, one in enumerate(waiting, 1):
+        server_of(alone, number, one)
+    with pytest.raises(ExchangeError, match="too many OFFERs") as caught:
+        server_of(alone, 4, Waiting("a"))
+    assert caught.value.code == "busy" and not any(one.refusals for one in waiting)
+    server_of(alone, 5, Waiting("c"))
+    assert [one.refusals for one in waiting] == [["busy"], [], []]
+
+
+def test_program_gives_up_as_an_offer_arrives(alone: Rendezvous) -> None:
+    """The client learns that the call is over."""
+
+    async def give_up() -> Waiting:
+        met = asyncio.ensure_future(alone.met(Call(QPName(B, HIGH), QPName(A, LOW)), cast(Any, 0)))
+        await asyncio.sleep(0)
+        waiting = Waiting()
+        server_of(alone, LOW, waiting)
+        met.cancel()
+        await asyncio.wait({met})
+        assert met.cancelled()
+        return waiting
+
+    assert asyncio.run(give_up()).refusals == ["closed"]
+    assert not alone._calls and not alone._offers
 
 
 def test_message_behind_a_waiting_offer(b: Host, folder: Path) -> None:

@@ -142,6 +142,9 @@ def test_unknown_fields_of_hello(listening: Listening, identities: Path) -> None
         pytest.param([(0, HELLO), (0, encode(Ready()))], id="another message on stream 0"),
         pytest.param([(0, HELLO), (3, offer())], id="a gap"),
         pytest.param([(0, HELLO), (2, offer())], id="a stream of the other end"),
+        pytest.param(
+            [(0, HELLO), (1, offer()), (3, offer()), (2, offer())], id="an older one of the other"
+        ),
         pytest.param([(0, HELLO), ((1 << 32) - 1, offer())], id="the last stream"),
     ],
 )
@@ -165,7 +168,7 @@ def test_port_of_hello(listening: Listening, identities: Path, port: Any) -> Non
     made.close()
 
 
-@pytest.mark.parametrize("frame", [b"", b"\0", b"\0\0\0"])
+@pytest.mark.parametrize("frame", [b"", b"\0", b"\0\0\0", b"\0\0\1"])
 def test_message_without_a_stream(raw: Raw, frame: bytes) -> None:
     raw.frame(frame)
     assert raw.error() == (0, "format")
@@ -639,7 +642,8 @@ def test_busy_is_an_answer_to_an_offer(
         server.say(Choice(offered.suites[0], 0, "", os.urandom(32), ends))
     server.say(ErrorMessage("busy", "later"))
     if answered:
-        assert [event["event"] for event in server.wire.events()] == ["peer", "error"]
+        peer, error = server.wire.events()
+        assert (peer["event"], error["event"], error["code"]) == ("peer", "error", "busy")
     else:
         assert server.offer(3).random == offered.random
     server.tls.close()

@@ -351,14 +351,18 @@ def listen(place: Place, listening: socket.socket) -> Wire:
     return wire
 
 
+def settings_at(place: Place, role: str, **changes: Any) -> dict[str, Any]:
+    values = config(role, load(place.folder, "a"), **changes)
+    for name in ("role", "cert", "key", "ca"):
+        del values[name]
+    return values | {"identity": "host-b", "worker": str(place.worker.path), "token": TOKEN}
+
+
 @contextmanager
 def session(place: Place, role: str, **changes: Any) -> Iterator[Running]:
     """Yields a session after `ready`. role: of the agent."""
     mine = load(place.folder, "a")
-    values = config(role, mine, **changes)
-    for name in ("role", "cert", "key", "ca"):
-        del values[name]
-    values |= {"identity": "host-b", "worker": str(place.worker.path), "token": TOKEN}
+    values = settings_at(place, role, **changes)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
 
@@ -416,6 +420,25 @@ def test_restart(place: Place, role: str) -> None:
         assert one.peer.count == 3
         # each service: both connections to the process, and those of the leg that it attached to
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_restart_before_ready(place: Place) -> None:
+    """The next agent does not get the session: its QPs end, which have keys already."""
+    place.worker.silent = True
+    values = settings_at(place, "client")
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        wire = place.open(values | {"do": "connect", "address": list(listening.getsockname())})
+        mine = load(place.folder, "a")
+        peer = ResumingPeer(patient(listening.accept()[0]), "server", mine)
+        connected = pool.submit(peer.connect)
+        assert wire.event()["event"] == "peer"
+        until(lambda: peer.exchange.state == "ready")
+        place.stop()
+        with pytest.raises(Truncated):
+            connected.result()
+        peer.tls.close()
+    assert place.worker.expired == [qp["qpn"] for qp in values["qps"]]
+    assert not place.worker.kept and not place.worker.ended
 
 
 def test_address_of_the_peer_after_a_restart(place: Place) -> None:

@@ -4,19 +4,21 @@ session (srdma/keyex/renew.py), in simulated time."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from srdma.control import Direction
 from srdma.identity import Credentials
 from srdma.keyex import pace, renew
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange_renew import Renewal
 from srdma.keyex.messages import Handover
 from srdma.keyex.pace import BURST, EVERY, HELD, TURNS, Turns
-from srdma.keyex.renew import Renewing, Times
+from srdma.keyex.renew import Job, Renewing, Times
 from tests.exchange_players import QPS
 from tests.keyex_players import HOST_A, HOST_B, load
 from tests.renew_players import agreement, done
@@ -374,6 +376,32 @@ def test_peer_begins_while_this_end_waits(ends: tuple[End, End]) -> None:
     assert server.completed == [1]
     server.vacate()
     assert server.rings == 0 and not server.has_turn
+
+
+def test_period_without_length(ends: tuple[End, End], single: Loop) -> None:
+    """A program that wants new secrets all the time does not keep its agent busy."""
+    client, server = ends
+    client.renewing._times = Times(1e-9, LIMIT)
+    client.renewing._schedule(single.now)
+    client.occupy()
+    single.now += 1
+    client.renewing.step()
+    single.now += 1
+    assert client.renewing.wanted and client.renewing.wake > single.now
+    client.vacate()
+    client.renewing.step()
+    assert client.sent
+    single.now += 1
+    client.renewing.step()  # the next one is due, and waits for the end of this one
+    assert client.renewing.wake > single.now
+    exchange(client, server)
+    assert client.completed == [1, 2]
+
+
+def test_secrets_of_a_job_are_not_shown() -> None:
+    secret = bytearray(b"key material")
+    job = Job(Direction.RX, [partial(print, secret)], "", lambda: None, [secret])
+    assert "material" not in repr(job)
 
 
 def test_rate_permits_the_exchange_between_step_and_wake(
