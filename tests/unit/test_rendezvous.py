@@ -589,6 +589,7 @@ class Waiting:
 
     def __init__(self, identity: str = "a") -> None:
         self.identity, self.refusals = uri(identity), list[str]()
+        self.certificate = None  # not needed without `san`
         link = SimpleNamespace(refused=lambda _: None)
         self.stream = SimpleNamespace(watch=lambda _: None, link=link)
 
