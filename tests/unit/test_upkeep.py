@@ -38,7 +38,7 @@ class Waiting:
 
 
 def lost() -> Upkeep:
-    """That of a server whose connection is lost. To be called in an event loop."""
+    """The upkeep of a server whose connection is lost. The caller runs an event loop."""
     server = done()[1].exchange
     record = SimpleNamespace(
         agreement=agreement(server, HOST_A), times=Times(0.0, 60.0), count=0, leg=1, address=None
