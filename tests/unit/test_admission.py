@@ -462,6 +462,14 @@ def test_numbers_of_a_restarted_agent() -> None:
         new.take(number, 7)
 
 
+def test_arrival_at_a_listener_of_another_user() -> None:
+    arrivals, meeting = Arrivals(), Mock(awaited=False)
+    number = arrivals.add(Mock(uid=7), meeting)
+    with pytest.raises(ExchangeError, match=NO_LONGER):
+        arrivals.take(number, 8)
+    assert arrivals.take(number, 7) is meeting
+
+
 def test_limits_of_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a listener, and of an identity there. Peers are looked at only if there are too many."""
     monkeypatch.setattr(admission, "ARRIVALS_MAX", 3)

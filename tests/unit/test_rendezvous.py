@@ -347,6 +347,20 @@ def test_gid_that_the_policy_loses(a: Host, b: Host, port: int) -> None:
     assert refused(server)[0] == "identity"
 
 
+def test_peer_that_the_policy_loses(a: Host, b: Host) -> None:
+    """The QPs end at the next renewal."""
+    client, server = call(a, LOW, B, HIGH), call(b, HIGH, A, LOW)
+    meet(client, server)
+    text = a.file.read_text()
+    a.file.write_text(text.replace("users =", f'peers = ["{uri("c")}"]\nusers ='))
+    a.agent.call(a.policy.load)
+    client.tell({"do": "renew", "wish": 1})
+    code, why = refused(client)
+    assert code == "identity" and "not allowed" in why
+    assert a.worker.expired == [LOW]
+    assert refused(server)[0] == "identity"
+
+
 def test_gid_that_the_certificate_loses(folder: Path, port: int) -> None:
     """The QPs end at the next renewal."""
     ca, changes = folder / "ca", folder / "b-changes"
