@@ -61,7 +61,7 @@ def connected(sock: socket.socket, credentials: Credentials) -> Sender:
         secrets[label] = bytes.fromhex(secret)
 
     tls._context.cache_clear()
-    tls._context(credentials).set_keylog_callback(log)
+    tls._context(credentials, tuple(tls.ALPN)).set_keylog_callback(log)
     peer = BlockingTLS(sock, "client", credentials)
     peer.raw = True  # no HELLO
     tls._context.cache_clear()  # so that no other connection is logged

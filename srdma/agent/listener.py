@@ -1,8 +1,7 @@
 """Admission of peers to a listener (agent.md 3).
 
-A *candidate* is a peer that is not authorised: first it is silent, then TLS is under way. It costs
-little, and it is closed for a newer one when there are too many. An *arrival* is authorised, and
-waits until the program accepts it.
+An *arrival* is an authorised peer that waits until the program accepts it. Before that it is a
+candidate (entrance.py).
 """
 
 from __future__ import annotations
@@ -14,36 +13,27 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.accept import accepted, listens
 from srdma.agent.accounts import User
+from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
 from srdma.agent.peers import Peer
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
-from srdma.agent.tasks import cancelled
 from srdma.errors import Error
-from srdma.gid import plain_address
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
 from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
-CANDIDATES_MAX = 512
-CANDIDATES_PER_ADDRESS = 64
-CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
 WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
-SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
-PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
-SHUT_DOWN = "the listening socket was shut down, or the program made accept() block on it"
 NO_LISTENER = "no program accepts connections here"
 NO_LONGER = "the peer waits no longer: it closed, or the listener did"
 
@@ -177,17 +167,7 @@ class Admission:
                 stream.link.refused(error.code)
 
 
-@dataclass(eq=False)
-class Candidate:
-    """A peer that is not authorised. task: brings it to its arrival. known: the peer of a session
-    was last at its address."""
-
-    address: str
-    known: bool
-    task: asyncio.Task[None] = field(init=False)
-
-
-class Listener:
+class Listener(Entrance):
     """Admits the peers of one listening socket."""
 
     def __init__(
@@ -198,12 +178,10 @@ class Listener:
         admission: Admission,
     ) -> None:
         """own: called for each handshake."""
-        self._channel, self._sock, self._own = channel, sock, own
+        super().__init__(sock, admission.sessions.know)
+        self._channel, self._own = channel, own
         self._admission, self._audit = admission, admission.audit
-        self._closed = False
-        self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._refused_at = -REFUSALS_EVERY
-        self._turns = asyncio.Lock()
 
     @property
     def uid(self) -> User:
@@ -211,59 +189,14 @@ class Listener:
         return self._channel.uid
 
     async def run(self) -> NoReturn:
-        """Admit peers until this is cancelled. Raises ExchangeError if the socket is shut down."""
+        """See Entrance. The peers that wait for accept() are refused at the end."""
         try:
-            while True:
-                try:
-                    sock, address = await accepted(self._sock)
-                except ConnectionAbortedError:
-                    continue
-                except OSError:  # no descriptors or memory
-                    if not listens(self._sock):
-                        raise ExchangeError("config", SHUT_DOWN) from None
-                    self._evict(lambda _: True)
-                    await asyncio.sleep(PAUSE)
-                    continue
-                self._admit(sock, plain_address(str(address[0])))
+            await super().run()
         finally:
-            self._closed = True
             self._admission.arrivals.close(self)
-            for candidate in [*self._candidates]:
-                await cancelled(candidate.task)
-
-    def _admit(self, sock: socket.socket, address: str) -> None:
-        known = self._admission.sessions.know(address)
-        like = Counter(c.address for c in self._candidates if c.known == known)
-        if known and like.total() >= CANDIDATES_KNOWN:
-            ((most, _),) = like.most_common(1)
-            self._evict(lambda c: c.known and c.address == most)
-        elif not known and like[address] >= CANDIDATES_PER_ADDRESS:
-            self._evict(lambda c: not c.known and c.address == address)
-        elif not known and like.total() >= CANDIDATES_MAX:
-            self._evict(lambda c: not c.known)
-        candidate = Candidate(address, known)
-        self._candidates[candidate] = None
-        candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
-
-    def _evict(self, fits: Callable[[Candidate], bool]) -> None:
-        """Close the oldest candidate that fits, first among those that are not known."""
-        found = [c for c in self._candidates if fits(c)]
-        if found:
-            oldest = min(found, key=lambda c: c.known)
-            del self._candidates[oldest]
-            oldest.task.cancel()
-
-    async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
-        """Bring a peer to its arrival, or close it."""
-        try:
-            await self._bring(candidate, sock)
-        finally:
-            self._candidates.pop(candidate, None)
 
     async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
         try:
-            if not await _speaks(sock):
-                return
             own = self._own()
             outer = await self._outer(sock, own)
             link = Link(outer, "server", self._admission.links.port_of(outer))
@@ -292,11 +225,6 @@ class Listener:
             if not kept:
                 link.drop()
 
-    async def _turn(self) -> None:
-        """Wait for the turn of an unknown address: one in each pass of the event loop."""
-        async with self._turns:
-            await asyncio.sleep(0)
-
     async def _outer(self, sock: socket.socket, own: Identity) -> Outer:
         return await Outer.open(sock, "server", own.credentials)
 
@@ -322,19 +250,3 @@ class Listener:
         if now - self._refused_at >= REFUSALS_EVERY and not self._channel.unread():
             self._refused_at = now
             self._channel.report("refused", address=address, code=error.code, text=error.text)
-
-
-async def _speaks(sock: socket.socket) -> bool:
-    """Wait until a socket has bytes to read, or has ended. False: it stays silent."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sock, ready.set)
-    try:
-        async with asyncio.timeout(SILENT_TIMEOUT):
-            await ready.wait()
-    except TimeoutError:
-        sock.close()
-        return False
-    finally:
-        loop.remove_reader(sock)
-    return True

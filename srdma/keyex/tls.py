@@ -13,7 +13,7 @@ import datetime as dt
 import hashlib
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,7 +33,7 @@ from srdma.identity import (
 from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
-from srdma.keyex.tls_texts import ALERTS, VERIFY_ERRORS
+from srdma.keyex.tls_texts import ALERTS, NO_PROTOCOL, VERIFY_ERRORS
 
 ALPN = {b"srdma/2": 2, b"srdma/1": 1}  # name -> version, in order of preference
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
@@ -80,9 +80,11 @@ Choose = Callable[[str], Credentials | None]
 
 @dataclass
 class _State:
-    """Of one connection, for the callbacks of OpenSSL. error: of the peer's certificate; choose:
-    gives the credentials of a server for an SNI, "" without one; chosen: by it."""
+    """Of one connection, for the callbacks of OpenSSL. names: of ALPN; error: of the peer's
+    certificate; choose: gives the credentials of a server for an SNI, "" without one; chosen: by
+    it."""
 
+    names: tuple[bytes, ...]
     error: str = ""
     choose: Choose | None = None
     chosen: Credentials | None = None
@@ -91,13 +93,18 @@ class _State:
 class _End:
     """Common part of Outer and Inner: one end of a TLS connection, without its transport."""
 
-    def __init__(self, role: str, credentials: Credentials) -> None:
+    def __init__(
+        self, role: str, credentials: Credentials, protocols: Mapping[bytes, int] | None = None
+    ) -> None:
+        """protocols: ALPN names and versions, in order of preference; default: ALPN."""
         self.version = 0  # 1 or 2 (ALPN), once the handshake is complete
+        self._protocols = ALPN if protocols is None else protocols
         self._most = MESSAGE_MAX  # bytes of a message
         self._buffer = bytearray()
         self.credentials = credentials
-        self._tls = SSL.Connection(_context(credentials), None)
-        self._state = _State()
+        names = tuple(self._protocols)
+        self._tls = SSL.Connection(_context(credentials, names), None)
+        self._state = _State(names)
         self._tls.set_app_data(self._state)
         self._hashes: tuple[bytes, bytes] | None = None
         self._not_after: dt.datetime | None = None
@@ -153,9 +160,9 @@ class _End:
 
     def _checked(self) -> tuple[str, str]:
         """Check a completed handshake. Returns the peer's identity and the key exchange group."""
-        version = ALPN.get(self._tls.get_alpn_proto_negotiated())
+        version = self._protocols.get(self._tls.get_alpn_proto_negotiated())
         if not version:
-            raise ExchangeError("tls", "the peer does not support srdma/2 and srdma/1 (ALPN)")
+            raise ExchangeError("tls", NO_PROTOCOL)
         self.version = version
         group = self._tls.get_group_name() or "unknown"
         if group != "unknown" and group.lower() not in GROUPS:
@@ -208,8 +215,9 @@ class Outer(_End):
         role: str,
         credentials: Credentials,
         ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        protocols: Mapping[bytes, int] | None = None,
     ) -> None:
-        super().__init__(role, credentials)
+        super().__init__(role, credentials, protocols)
         self._reader, self._writer = ends
         self._peer = self._host("peername")
 
@@ -222,16 +230,17 @@ class Outer(_End):
         *,
         choose: Choose | None = None,
         expected: str = "",
+        protocols: Mapping[bytes, int] | None = None,
     ) -> Outer:
         """A connection on this socket, which it owns from now on.
 
         choose: a server's credentials for an SNI; None refuses the client. expected: the identity
-        that a client asks for by SNI.
+        that a client asks for by SNI. protocols: see _End.
         """
         for level, option, value in _TCP_OPTIONS:
             with contextlib.suppress(OSError):  # a socket that is not TCP
                 sock.setsockopt(level, option, value)
-        made = cls(role, credentials, await asyncio.open_connection(sock=sock))
+        made = cls(role, credentials, await asyncio.open_connection(sock=sock), protocols)
         made._state.choose = choose
         if expected:
             made._tls.set_tlsext_host_name(server_name(expected).encode())
@@ -356,6 +365,10 @@ class Outer(_End):
         """Bytes that TCP has not taken yet."""
         return self._writer.transport.get_write_buffer_size()
 
+    async def drained(self) -> None:
+        """Wait until TCP has taken most of the bytes that wait. Raises OSError."""
+        await self._writer.drain()
+
     async def _room(self) -> None:
         """Limit the bytes that the peer does not read. With srdma/2 the sessions of both ends share
         the connection: this end reads on, because the peer might wait for that too."""
@@ -364,7 +377,7 @@ class Outer(_End):
                 raise Truncated("the peer does not read")
             return
         with contextlib.suppress(OSError):
-            await self._writer.drain()
+            await self.drained()
 
     def _flush(self) -> None:
         with contextlib.suppress(SSL.WantReadError):
@@ -429,8 +442,8 @@ class Inner(_End):
 
 
 @lru_cache(maxsize=256)
-def _context(credentials: Credentials) -> SSL.Context:
-    """Settings of all TLS connections with these credentials."""
+def _context(credentials: Credentials, names: tuple[bytes, ...]) -> SSL.Context:
+    """Settings of all TLS connections with these credentials and names of ALPN."""
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     context.set_options(SSL.OP_NO_TICKET)
@@ -452,10 +465,10 @@ def _context(credentials: Credentials) -> SSL.Context:
     context.set_tlsext_servername_callback(_named)
     if keylog.begun():
         context.set_keylog_callback(lambda _, line: keylog.tls(line))
-    context.set_alpn_protos([*ALPN])
+    context.set_alpn_protos([*names])
     context.set_alpn_select_callback(
         lambda _, offered: next(
-            (name for name in ALPN if name in offered), SSL.NO_OVERLAPPING_PROTOCOLS
+            (name for name in names if name in offered), SSL.NO_OVERLAPPING_PROTOCOLS
         )
     )
     return context
@@ -477,7 +490,8 @@ def _named(connection: SSL.Connection) -> None:
     if state.choose:
         name = connection.get_servername() or b""
         state.chosen = state.choose(name.decode("ascii", "replace"))
-        connection.set_context(_context(state.chosen) if state.chosen else _nobody())
+        found = state.chosen
+        connection.set_context(_context(found, state.names) if found else _nobody())
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,7 @@
 """Texts for errors of OpenSSL."""
 
+NO_PROTOCOL = "the peer supports no version of this protocol (ALPN)"
+
 # OpenSSL's verify error -> text that continues "the peer's certificate".
 VERIFY_ERRORS = {
     3: "cannot be checked: the local crl.pem is of another CA",
@@ -21,7 +23,7 @@ ALERTS = {
     "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
     "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
     "certificate required": "the peer requires a certificate, and this end sent none",
-    "no application protocol": "the peer does not support srdma/2 and srdma/1 (ALPN)",
+    "no application protocol": NO_PROTOCOL,
     "unsupported certificate": "this kind of certificate is not accepted (key usage)",
     "protocol version": "the peer does not support TLS 1.3",
     "wrong version number": "the peer does not use TLS: check the address and port",

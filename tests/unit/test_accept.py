@@ -15,7 +15,7 @@ import pytest
 
 from srdma.agent import accept
 from srdma.agent.accept import accepted, listens
-from srdma.agent.listener import SHUT_DOWN
+from srdma.agent.entrance import SHUT_DOWN
 from tests.exchange_players import offer
 from tests.keyex_players import HOST_A, Program, Wire, dial, finished, load
 from tests.thread_agent import ThreadAgent

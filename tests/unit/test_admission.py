@@ -23,10 +23,9 @@ from srdma.agent import listener as admission
 from srdma.agent import program as agent_program
 from srdma.agent import service
 from srdma.agent.audit import no_audit
+from srdma.agent.entrance import CANDIDATES_MAX, CANDIDATES_PER_ADDRESS
 from srdma.agent.listener import (
     ARRIVALS_PER_IDENTITY,
-    CANDIDATES_MAX,
-    CANDIDATES_PER_ADDRESS,
     NO_LONGER,
     Admission,
     Arrivals,

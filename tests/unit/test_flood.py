@@ -15,13 +15,8 @@ from typing import Any, cast
 import pytest
 
 from srdma.agent.audit import no_audit
-from srdma.agent.listener import (
-    CANDIDATES_KNOWN,
-    CANDIDATES_MAX,
-    CANDIDATES_PER_ADDRESS,
-    Admission,
-    Listener,
-)
+from srdma.agent.entrance import CANDIDATES_KNOWN, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS
+from srdma.agent.listener import Admission, Listener
 from srdma.agent.policy import Private
 from srdma.agent.sessions import Sessions
 from srdma.agent.upkeep import Upkeep
