@@ -1,0 +1,158 @@
+"""[control] and [[host]] of a policy: the hosts whose programs use this NIC (control-link.md 1.2)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from srdma.agent.accounts import NAME, limits_of
+from srdma.control import Limits
+from srdma.errors import LocalError
+from srdma.gid import plain_address
+from srdma.keyex.fields import ExchangeError
+
+KEYS = {"name", "identity", "identities", "listen", "quota"}
+NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
+WILDCARDS = {"", "0.0.0.0", "::"}
+BACKLOG = 128
+_PORTS = re.compile(r"(.+):(\d{1,5})(?:-(\d{1,5}))?")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports from first to last of an address at which programs of a host may listen."""
+
+    address: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.first}" + (f"-{self.last}" if self.last > self.first else "")
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """An entry [[host]]. identity: of its proxy; identities: names that its programs may use."""
+
+    name: str
+    identity: str
+    identities: frozenset[str]
+    listen: tuple[Ports, ...]
+    limits: Limits
+
+    def bound(self, host: str, port: int) -> socket.socket:
+        """A listening socket for one of its programs. Raises ExchangeError (`policy`, `config`)."""
+        if not 0 <= port < 1 << 16:
+            raise ExchangeError("config", f"{port} is no TCP port: give 0 to 65535")
+        try:
+            wanted = host if host in WILDCARDS else plain_address(host)
+        except ValueError:
+            raise ExchangeError("config", f"{host!r} is no IP address of the NIC") from None
+        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
+        found = [(p.address, port) for p in fits if p.first <= port <= p.last]
+        if port == 0:
+            found = [(p.address, one) for p in fits for one in range(p.first, p.last + 1)]
+        if not found:
+            allowed = ", ".join(map(str, self.listen)) or "none"
+            raise ExchangeError(
+                "policy",
+                f"programs of host {self.name} may not listen at {host or '*'}:{port} of the NIC: "
+                f"its policy permits {allowed}",
+            )
+        failed = OSError()
+        for address in found:
+            try:
+                return _bound(address)
+            except OSError as error:
+                failed = error
+        raise ExchangeError(
+            "config", f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
+        )
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.create_server(address, family=family, backlog=BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+def hosts_of(entries: object, defaults: Limits, identities: set[str]) -> dict[str, HostEntry]:
+    """From [[host]] of a policy with these identities. Raises ValueError."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("host is no list of tables [[host]]")
+    hosts = [_host(entry, defaults, identities) for entry in entries]
+    for what in ("name", "identity"):
+        values = [getattr(host, what) for host in hosts]
+        if twice := next((value for value in values if values.count(value) > 1), None):
+            raise ValueError(f"two entries [[host]] have the same {what}: {twice}")
+    return {host.name: host for host in hosts}
+
+
+def _host(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> HostEntry:
+    if unknown := sorted(set(entry) - KEYS):
+        raise ValueError(
+            f"[[host]] has the unknown key {unknown[0]!r}: known are {', '.join(sorted(KEYS))}"
+        )
+    name = entry.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > NAME_MAX:
+        raise ValueError(
+            f"a name of a [[host]] has 1 to {NAME_MAX} letters, digits, '.', '_' and '-'"
+        )
+    allowed = entry.get("identities")
+    if not isinstance(allowed, list) or not allowed:
+        raise ValueError(f"[[host]] {name!r}: identities is no list of names")
+    if unknown := sorted({str(one) for one in allowed} - identities):
+        raise ValueError(f"[[host]] {name!r}: there is no [[identity]] {unknown[0]!r}")
+    listen = entry.get("listen", [])
+    if not isinstance(listen, list):
+        raise ValueError(f"[[host]] {name!r}: listen is no list of addresses")
+    return HostEntry(
+        name,
+        exact_identity(f"[[host]] {name!r}: identity", entry.get("identity")),
+        frozenset(allowed),
+        tuple(_ports(name, value) for value in listen),
+        limits_of(entry.get("quota", {}), defaults),
+    )
+
+
+def exact_identity(what: str, value: object) -> str:
+    """One identity, not a pattern. Raises ValueError."""
+    if not isinstance(value, str) or not value or "*" in value:
+        raise ValueError(f"{what} must be one identity (URI), not a pattern")
+    return value
+
+
+def _ports(name: str, value: object) -> Ports:
+    match = _PORTS.fullmatch(value) if isinstance(value, str) else None
+    try:
+        assert match
+        address = plain_address(match[1].strip("[]"))
+        first, last = int(match[2]), int(match[3] or match[2])
+        valid = 1024 <= first <= last < 1 << 16
+        valid = valid and not ipaddress.ip_address(address).is_unspecified
+    except (AssertionError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            f'[[host]] {name!r}: listen has {value!r}: give "ADDRESS:PORT" or "ADDRESS:PORT-PORT", '
+            "with an address of this NIC and ports of 1024 to 65535"
+        )
+    return Ports(address, first, last)
+
+
+def bound_control(address: tuple[str, int]) -> socket.socket:
+    """The listening socket of [control]. Raises LocalError."""
+    try:
+        return _bound(address)
+    except OSError as error:
+        raise LocalError(
+            f"cannot listen at {address[0]}:{address[1]}: {error.strerror or error}: change "
+            "`listen` of [control]"
+        ) from None

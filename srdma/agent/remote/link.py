@@ -1,0 +1,261 @@
+"""The control link (control-link.md 2): frames, streams and heartbeats over one TLS connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import time
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, Protocol
+
+import cbor2
+
+from srdma.keyex.exchange import printable
+from srdma.keyex.fields import ExchangeError, integer, plain_map, text
+from srdma.keyex.tls import STREAM_LEN, Outer, PeerClosed
+
+# The framing is that of version 2 of the key exchange: a stream number before each message.
+PROTOCOLS = {b"srdma-control/1": 2}
+BODY_MAX = 65_535
+NAME_MAX = 64  # bytes of a host name in HELLO
+TEXT_MAX = 1_000  # bytes of a reason
+HEARTBEAT = 3.0  # seconds without a frame, after which an end sends HEARTBEAT
+SILENCE = 10.0  # seconds without a frame of the peer, after which the link ends
+CROWDED = 1 << 20  # bytes that wait for TCP, above which local sockets are not read
+NUMBER_MAX = (1 << 32) - 1
+UNREACHABLE = "unreachable"  # code of the end of a link
+
+
+class Type(IntEnum):
+    """Types of frames."""
+
+    HELLO = 0
+    HEARTBEAT = 1
+    OPEN = 2
+    OPENED = 3
+    DATA = 4
+    END = 5
+    REFUSED = 6
+
+
+class Stream(Protocol):
+    """One end of a stream. The link calls these methods; none blocks."""
+
+    def opened(self) -> None:
+        """The agent answered OPENED."""
+
+    def data(self, body: bytes) -> None:
+        """DATA arrived."""
+
+    def ended(self, reason: ExchangeError | None) -> None:
+        """The peer ended the stream, or the link ended. The link has forgotten the stream."""
+
+    def resume(self) -> None:
+        """The link is not crowded any more."""
+
+
+Opened = Callable[[int, dict[str, Any]], None]
+
+
+class Link:
+    """See the description of the module.
+
+    name: of the peer's computer, for people. ahead: by how many seconds its time of day differed
+    from the local one when its HELLO came.
+    """
+
+    def __init__(self, outer: Outer, opened: Opened | None) -> None:
+        """outer: after its handshake. opened: takes the streams that a proxy opens; None: this end
+        is the proxy."""
+        self._outer, self._opened = outer, opened
+        self._streams: dict[int, Stream] = {}
+        self._next = 1
+        self._sent_at = self._heard_at = time.monotonic()
+        self._paused: set[Stream] = set()
+        self._room: asyncio.Task[None] | None = None
+        self._greeted = False
+        self.greeted: Callable[[], None] = lambda: None  # called at the peer's HELLO
+        self.name, self.ahead = "", 0.0
+        self.over: ExchangeError | None = None
+
+    async def run(self) -> ExchangeError:
+        """Process frames until the link ends. Returns the reason, for the peer's programs too."""
+        hello = {"name": _short(platform.node(), NAME_MAX), "time": int(time.time())}
+        self.send(0, Type.HELLO, cbor2.dumps(hello, canonical=True))
+        beating = asyncio.ensure_future(self._beat())
+        try:
+            while True:
+                message = await self._outer.message()
+                self._heard_at = time.monotonic()
+                self._frame(message)
+        except ExchangeError as error:
+            self.over = self.over or error
+            if not error.from_peer and error.code != UNREACHABLE:
+                await self._outer.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(error))
+        except PeerClosed as end:
+            text = str(end) or "the other end closed it"
+            self.over = self.over or ExchangeError(UNREACHABLE, text)
+        except asyncio.CancelledError:
+            self.over = self.over or ExchangeError(UNREACHABLE, "this end closed it")
+            raise
+        finally:
+            beating.cancel()
+            if self._room:
+                self._room.cancel()
+            self._finish()
+        return self.over
+
+    def drop(self, reason: ExchangeError) -> None:
+        """End the link at once: run() returns soon."""
+        self.over = self.over or reason
+        self._outer.drop()
+
+    @property
+    def usable(self) -> bool:
+        """True if streams can be opened."""
+        return self._greeted and self.over is None and self._next < NUMBER_MAX
+
+    @property
+    def streams(self) -> int:
+        """The number of open streams."""
+        return len(self._streams)
+
+    def open(self, stream: Stream, fields: Mapping[str, Any]) -> int:
+        """Open a stream of the proxy. Returns its number."""
+        number, self._next = self._next, self._next + 1
+        self._streams[number] = stream
+        self.send(number, Type.OPEN, cbor2.dumps(dict(fields), canonical=True))
+        return number
+
+    def accept(self, number: int, stream: Stream) -> None:
+        """Answer OPENED to a stream of opened()."""
+        self._streams[number] = stream
+        self.send(number, Type.OPENED)
+
+    def refuse(self, number: int, reason: ExchangeError) -> None:
+        """End a stream of opened() that was not accepted."""
+        self.send(number, Type.END, _reason(reason))
+
+    def end(self, number: int, reason: ExchangeError | None = None) -> None:
+        """End a stream. Without effect if it has ended."""
+        if self._streams.pop(number, None) is not None:
+            self.send(number, Type.END, _reason(reason) if reason else b"")
+
+    def data(self, number: int, body: bytes) -> None:
+        """Send at most BODY_MAX bytes."""
+        self.send(number, Type.DATA, body)
+
+    def crowded(self, stream: Stream) -> bool:
+        """True if much waits for TCP: the stream reads no more until resume()."""
+        if self._outer.unsent <= CROWDED:
+            return False
+        self._paused.add(stream)
+        if self._room is None or self._room.done():
+            self._room = asyncio.ensure_future(self._drained())
+        return True
+
+    def send(self, number: int, kind: Type, body: bytes = b"") -> None:
+        if self.over is None:
+            self._sent_at = time.monotonic()
+            self._outer.send(number.to_bytes(STREAM_LEN, "big") + _byte(kind) + body)
+
+    # Internal ---------------------------------------------------------------
+
+    async def _drained(self) -> None:
+        with contextlib.suppress(OSError):  # run() reports it
+            await self._outer.drained()
+        paused, self._paused = self._paused, set()
+        for stream in paused:
+            stream.resume()
+
+    async def _beat(self) -> None:
+        """Send heartbeats, and end a link whose peer is silent."""
+        while True:
+            now = time.monotonic()
+            if now - self._heard_at >= SILENCE:
+                self.drop(ExchangeError(UNREACHABLE, f"the other end is silent for {SILENCE:g} s"))
+                return
+            if now - self._sent_at >= HEARTBEAT:
+                self.send(0, Type.HEARTBEAT)
+            await asyncio.sleep(
+                max(min(self._sent_at + HEARTBEAT, self._heard_at + SILENCE) - now, 0.01)
+            )
+
+    def _finish(self) -> None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.ended(self.over)
+        self._outer.drop()
+
+    def _frame(self, message: bytes) -> None:
+        """Process a frame. Raises ExchangeError, which ends the link."""
+        number, body = int.from_bytes(message[:STREAM_LEN], "big"), message[STREAM_LEN + 1 :]
+        kind = message[STREAM_LEN] if len(message) > STREAM_LEN else -1
+        if not self._greeted and kind not in (Type.HELLO, Type.REFUSED):
+            raise ExchangeError("state", "the first frame must be HELLO")
+        match kind, number:
+            case Type.HELLO, 0 if not self._greeted:
+                self._hello(body)
+            case Type.HEARTBEAT, 0 if not body:
+                pass
+            case Type.REFUSED, 0:
+                raise _of_reason(body) or ExchangeError("state", "no reason", from_peer=True)
+            case Type.OPEN, _ if self._opened and number == self._next < NUMBER_MAX:
+                self._next += 1
+                self._opened(number, plain_map(body, BODY_MAX))
+            case (Type.OPENED | Type.DATA | Type.END), _ if 0 < number < self._next:
+                self._pass(number, Type(kind), body)
+            case _:
+                raise ExchangeError("state", f"a frame of type {kind} is not legal here")
+
+    def _pass(self, number: int, kind: Type, body: bytes) -> None:
+        if (stream := self._streams.get(number)) is None:
+            return  # it was under way when this end ended the stream
+        if kind is Type.DATA and body:
+            stream.data(body)
+        elif kind is Type.END:
+            reason = _of_reason(body)
+            del self._streams[number]
+            stream.ended(reason)
+        elif kind is Type.OPENED and not body and not self._opened:
+            stream.opened()
+        else:
+            raise ExchangeError("state", f"a frame of type {kind.name} is not legal here")
+
+    def _hello(self, body: bytes) -> None:
+        fields = plain_map(body, BODY_MAX)
+        try:
+            self.name = printable(text("name", fields["name"], NAME_MAX))
+            self.ahead = integer("time", fields["time"], 0, 1 << 40) - time.time()
+        except KeyError as error:
+            raise ExchangeError("format", f"HELLO lacks {error}") from None
+        self._greeted = True
+        self.greeted()
+
+
+def _byte(kind: Type) -> bytes:
+    return bytes((kind,))
+
+
+def _reason(error: ExchangeError) -> bytes:
+    """The body of END and REFUSED."""
+    fields = {"code": error.code, "text": _short(error.told, TEXT_MAX)}
+    return cbor2.dumps(fields, canonical=True)
+
+
+def _short(text: str, most: int) -> str:
+    """The first characters of a text, which have at most `most` bytes."""
+    return text.encode()[:most].decode(errors="ignore")
+
+
+def _of_reason(body: bytes) -> ExchangeError | None:
+    """Raises ExchangeError for a body that is no reason."""
+    if not body:
+        return None
+    fields = plain_map(body, BODY_MAX)
+    code, why = fields.get("code"), fields.get("text")
+    if not isinstance(code, str) or not isinstance(why, str):
+        raise ExchangeError("format", "a reason has no code or no text")
+    return ExchangeError(printable(code), printable(why), from_peer=True)

@@ -1,0 +1,136 @@
+"""Carries the bytes or messages of a local Unix socket in a stream of the control link."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from srdma.agent.closing import FDS_MAX, close_drained, close_soon
+from srdma.agent.remote.link import BODY_MAX, Link
+from srdma.keyex.fields import ExchangeError
+
+CONTROL_MAX = 8_192  # bytes of a message of a control socket (local-interface.md 3.2)
+WAITING_MAX = 1 << 18  # bytes for a local socket that is not read
+LAST = 10.0  # seconds for a local socket to take the last bytes of a stream
+LATE = ExchangeError("busy", "the program or worker does not read")
+FDS = ExchangeError("config", "files cannot be passed to another computer")
+LONG = ExchangeError("config", f"a control message has more than {CONTROL_MAX} bytes")
+
+
+class Relay:
+    """One local socket and one stream. It owns the socket, and ends with either.
+
+    A stream socket is a channel, whose bytes may be cut anywhere; a SOCK_SEQPACKET socket is a
+    control connection, of which each message is one DATA.
+    """
+
+    def __init__(self, link: Link, sock: socket.socket, first: bytes = b"") -> None:
+        """first: bytes that were read from the socket already."""
+        sock.setblocking(False)
+        self._link, self._sock, self._fd = link, sock, sock.fileno()
+        self._number = 0
+        self._first = first
+        self._loop = asyncio.get_running_loop()
+        self._messages = sock.type == socket.SOCK_SEQPACKET
+        self._most = CONTROL_MAX + 1 if self._messages else BODY_MAX  # bytes of one read
+        self._out: list[bytes] = []
+        self._waiting = 0  # bytes of _out
+        self._last = False  # the stream ended: the socket is closed when _out is written
+        self._closed = False
+        self.ready: asyncio.Future[None] | None = None  # of a proxy: OPENED, or the refusal
+
+    def start(self, number: int) -> None:
+        """Carry data from now on. number: of the stream."""
+        self._number = number
+        for at in range(0, len(self._first), BODY_MAX):
+            self._link.data(number, self._first[at : at + BODY_MAX])
+        self._first = b""
+        self._loop.add_reader(self._fd, self._read)
+
+    # Calls of the link ---------------------------------------------------------
+
+    def opened(self) -> None:
+        if self.ready and not self.ready.done():
+            self.ready.set_result(None)
+
+    def data(self, body: bytes) -> None:
+        if self._closed or self._last:
+            return
+        if self._messages and len(body) > CONTROL_MAX:
+            self._fail(LONG)
+            return
+        self._out.append(body)
+        self._waiting += len(body)
+        if len(self._out) == 1:
+            self._write()
+        if self._waiting > WAITING_MAX:
+            self._fail(LATE)
+
+    def ended(self, reason: ExchangeError | None) -> None:
+        if self.ready and not self.ready.done():
+            gone = ExchangeError("closed", "the stream was ended")
+            self.ready.set_exception(reason or gone)
+        self._last = True
+        self._loop.remove_reader(self._fd)
+        if self._out:
+            self._loop.call_later(LAST, self._close)
+        else:
+            self._close()
+
+    def resume(self) -> None:
+        if not self._closed and not self._last:
+            self._loop.add_reader(self._fd, self._read)
+
+    # Internal ---------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            # The kernel would close files that are not taken, which may block (closing.py).
+            data, fds, _, _ = socket.recv_fds(self._sock, self._most, FDS_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        if fds:
+            close_soon(fds)
+            self._fail(FDS)
+        elif not data:
+            self._fail(None)
+        elif self._messages and len(data) > CONTROL_MAX:
+            self._fail(LONG)
+        else:
+            self._link.data(self._number, data)
+            if self._link.crowded(self):
+                self._loop.remove_reader(self._fd)
+
+    def _write(self) -> None:
+        try:
+            while self._out:
+                sent = self._sock.send(self._out[0])
+                self._waiting -= sent
+                if sent == len(self._out[0]):
+                    del self._out[0]
+                else:
+                    self._out[0] = self._out[0][sent:]
+        except BlockingIOError:
+            self._loop.add_writer(self._fd, self._write)
+            return
+        except OSError:
+            self._fail(None)
+            return
+        self._loop.remove_writer(self._fd)
+        if self._last:
+            self._close()
+
+    def _fail(self, reason: ExchangeError | None) -> None:
+        """End both. reason: for the other end of the link."""
+        self._link.end(self._number, reason)
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            self._out.clear()
+            close_drained(self._sock)
