@@ -224,9 +224,14 @@ class Listener(Resource):
         try:
             options.allowed_by(pd)
             settings, agent = {"do": "listen", **_identity(pd, options)}, pd.ctx.agent()
-            sock = _listen(address)
-            self._address = sock.getsockname()[:2]
-            self._channel = ListenerChannel.open(agent, settings, sock)
+            if pd.ctx.remote:
+                settings["address"] = [*address]
+                self._channel = ListenerChannel.open(agent, settings, None)
+                self._address = self._channel.address
+            else:
+                sock = _listen(address)
+                self._address = sock.getsockname()[:2]
+                self._channel = ListenerChannel.open(agent, settings, sock)
         except BaseException:
             self.close()
             raise
@@ -281,6 +286,9 @@ class Listener(Resource):
 
 def listen(address: Address, pd: PD, **options: object) -> Listener:
     """Listen at (host, port). The keywords are the fields of `Options`.
+
+    With a worker on another computer the address is one of the NIC, which the policy of its agent
+    permits (control-link.md 4).
 
     Raises LocalError for illegal options, DeviceError if the address cannot be used.
     """

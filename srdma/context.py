@@ -30,8 +30,11 @@ class Context(Resource):
     (local-interface.md 3.4). agent: path of the socket of a system agent (agent.md 1); default:
     $SRDMA_AGENT; "" or neither: a private agent. agent_user: a user, by name or uid, whose system
     agent is trusted besides those of this user and root; default: $SRDMA_AGENT_USER. A program that
-    may not connect to the worker itself gets its connections from the system agent (agent.md 9).
+    may not connect to the worker itself, or whose worker is on another computer, gets its
+    connections from the system agent or proxy (agent.md 9, control-link.md).
     Raises NoWorkerError, another DeviceError, LocalError, or Timeout.
+
+    remote: True if the worker is on another computer (control-link.md).
     """
 
     def __init__(
@@ -47,8 +50,14 @@ class Context(Resource):
         self._timeout = timeout
         self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
         self._agent_user = _user(agent_user)
-        self._control, self.hello, self._restricted = self._first_connection()
+        self._restricted = self.remote = False
+        self._control, self.hello = self._first_connection()
         try:
+            if self.remote and self.hello.host_kind == HostKind.SHM:
+                raise DeviceError(
+                    f"the worker {self.hello.name} is on another computer, and serves programs of "
+                    "its own only: start it with --host-dev DEVICE"
+                )
             if self.hello.thread:
                 raise DeviceError(
                     f"{self.path} is the control socket of process {self.hello.thread} of a worker "
@@ -84,16 +93,17 @@ class Context(Resource):
     def _system_agent(self) -> SystemAgent:
         return SystemAgent(Path(self._agent_path), self._agent_user)
 
-    def _first_connection(self) -> tuple[Control, Hello, bool]:
-        """The connection to worker process 0, its HELLO, and whether it is restricted."""
+    def _first_connection(self) -> tuple[Control, Hello]:
+        """The connection to worker process 0, and its HELLO."""
         try:
-            return *_greet(Control.connect(self.path, self._timeout), self._timeout), False
+            return _greet(Control.connect(self.path, self._timeout), self._timeout)
         except (NoWorkerError, WorkerGone) as direct:
             # A worker of root with --agent-uid closes connections of other users after connect().
             if not self._agent_path or not _may_be_of_others(direct):
                 raise
             try:
-                return *_greet(self._from_agent(self.path), self._timeout), True
+                self._restricted = True
+                return _greet(self._from_agent(self.path), self._timeout)
             except Error as error:
                 if _is_missing(direct) and type(error) is DeviceError:  # the agent has none either
                     direct.add_note(f"by the agent: {error}")
@@ -102,7 +112,8 @@ class Context(Resource):
                 raise
 
     def _from_agent(self, path: Path) -> Control:
-        return worker_connection(self._system_agent(), path, self._timeout)
+        control, self.remote = worker_connection(self._system_agent(), path, self._timeout)
+        return control
 
     @property
     def threads(self) -> int:

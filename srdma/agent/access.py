@@ -20,8 +20,9 @@ from srdma.errors import DeviceError, RefusedError, Timeout
 _EVENT_MAX = 65536
 
 
-def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> Control:
-    """A connection to the worker process at `path`, as the agent's policy names it.
+def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> tuple[Control, bool]:
+    """A connection to the worker process at `path`, as the agent's policy names it, and whether
+    the worker is on another computer (control-link.md).
 
     Raises LocalError if the policy does not grant it, RefusedError with EDQUOT if this user has
     too many, Timeout, DeviceError.
@@ -37,7 +38,7 @@ def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> Control
             raise DeviceError(f"the agent ended unexpectedly: {e.strerror}") from e
     if event.get("event") == "opened" and len(fds) == 1:
         sock = socket.socket(fileno=fds[0])
-        return Control(sock, f"the worker at {path}")
+        return Control(sock, f"the worker at {path}"), bool(event.get("remote"))
     for fd in fds:
         os.close(fd)
     if event.get("code") == "quota":

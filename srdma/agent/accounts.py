@@ -1,7 +1,8 @@
 """Users of a system agent, the sockets of containers, and limits at the worker (agent.md 9).
 
 A program counts as its uid, or as the socket through which it came: the uids in the user namespace
-of a container mean nothing outside.
+of a container mean nothing outside. A program of another computer counts as the name of its host
+with its uid there (control-link.md 3).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from srdma.control import Control, Limits
 from srdma.keyex.fields import ExchangeError
 
-User = int | str  # a uid, or the name of a [[container]]
+User = int | str  # a uid, the name of a [[container]], or NAME:UID of a [[host]]
 
 MODE = 0o600
 NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
@@ -39,9 +40,22 @@ class Door:
     limits: Limits
 
 
+def remote_user(host: str, uid: int) -> User:
+    """A program of a [[host]]. Names of containers and hosts have no colon."""
+    return f"{host}:{uid}"
+
+
+def host_of(user: User) -> str:
+    """Name of the [[host]] of a program; "" for a local one."""
+    return user.rpartition(":")[0] if isinstance(user, str) else ""
+
+
 def account(user: User) -> str:
     """Name of the account of a user at the worker."""
-    return f"uid {user}" if isinstance(user, int) else f"container {user}"
+    if isinstance(user, int):
+        return f"uid {user}"
+    host, _, uid = user.rpartition(":")
+    return f"host {host} uid {uid}" if host else f"container {user}"
 
 
 def check_owner(user: User, opener: int, charged: str) -> None:

@@ -114,14 +114,21 @@ class Channel:
         """True after close(), after an error of the socket, and if the program did not read."""
         return self._sock.fileno() < 0
 
-    def pass_on(self, event: str, fd: int) -> None:
+    def pass_on(self, event: str, fd: int, **fields: Any) -> None:
         """Send an event with a file descriptor beside it, before any other event. Raises OSError.
 
         A new socket has room for it.
         """
-        raw = cbor2.dumps({"event": event}, canonical=True)
+        raw = cbor2.dumps({"event": event, **fields}, canonical=True)
         message = len(raw).to_bytes(LENGTH, "big") + raw
         socket.send_fds(self._sock, [message], [fd])
+
+    def detach(self) -> tuple[socket.socket, bytes]:
+        """The socket and the bytes that were read but not taken. The caller owns both from now on,
+        and the channel is over."""
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        return socket.socket(fileno=self._sock.detach()), self._in
 
     def unread(self) -> int:
         """Bytes of events that the socket did not take because the program does not read them."""

@@ -398,30 +398,38 @@ class ListenerChannel(_Channel):
     """The channel of a listener."""
 
     # Settings and listening socket for a system agent that was restarted.
-    _again: tuple[Mapping[str, Any], socket.socket] | None = None
+    _again: tuple[Mapping[str, Any], socket.socket | None] | None = None
+    address: tuple[str, int] = ("", 0)  # of the agent on another computer
 
     @classmethod
-    def open(cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket) -> Self:
-        """settings: those of `listen` (agent.md 2); listening: owned from now on.
+    def open(
+        cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket | None
+    ) -> Self:
+        """settings: those of `listen` (agent.md 2); listening: owned from now on. None: the agent
+        listens at settings["address"].
 
         Raises IdentityError, DeviceError.
         """
         try:
             made = cls(agent, settings, listening)
         except BaseException:
-            listening.close()
+            if listening:
+                listening.close()
             raise
         # A restarted system agent needs it again. It is not duplicated by dup(), which would change
         # O_NONBLOCK of the agent's copy.
         if isinstance(agent, SystemAgent):
             made._again = settings, listening
-            forked.drop(listening)
-        else:
+            if listening:
+                forked.drop(listening)
+        elif listening:
             listening.close()
         try:
             event = made._event(time.monotonic() + GRACE + START)
             if event["event"] != "listening":
                 raise error_of(event)
+            if listening is None:
+                made._bound_at(*event["address"])
         except BaseException:
             made.close()
             raise
@@ -429,9 +437,15 @@ class ListenerChannel(_Channel):
 
     def close(self) -> None:
         """See _Channel."""
-        if self._again:
+        if self._again and self._again[1]:
             self._again[1].close()
         super().close()
+
+    def _bound_at(self, host: str, port: int) -> None:
+        """Another agent must listen at the same port."""
+        self.address = host, port
+        if self._again:
+            self._again = {**self._again[0], "address": [host, port]}, None
 
     def next(self, deadline: float) -> Arrival | Refusal:
         """The next peer. Raises Timeout, DeviceError. deadline: time.monotonic() seconds."""

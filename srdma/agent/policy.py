@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srdma.agent.accounts import MODE, User, doors_of, limits_of, summary, uid_of
+from srdma.agent.accounts import MODE, User, doors_of, host_of, limits_of, summary, uid_of
 from srdma.agent.clock import DEMANDS, PLAUSIBLE, ClockRule, SystemClock
 from srdma.agent.peers import Peer, Peers, range_text
+from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.control import Limits
 from srdma.errors import LocalError
-from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
     "worker", "worker_user", "socket", "mode", "key_log", "clock", "listen", "quota", "container",
-    "identity", "peer",
+    "identity", "peer", "control", "host",
 }  # fmt: skip
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
@@ -63,6 +63,9 @@ class Private:
     def limits(self, user: User) -> Limits:
         return Limits()
 
+    def host_at(self, user: User) -> HostEntry:
+        raise ExchangeError(POLICY, "no listening TCP socket beside the message")
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -91,10 +94,15 @@ class Policy:
             limits = limits_of(fields.get("quota", {}), Limits())
             doors = doors_of(fields.get("container", []), limits, set(grants))
             worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
-            listen = _address(self.path, fields.get("listen", ""))
+            where = fields.get("listen", "")
+            listen = None if where == "" else address_of("listen", where)
             peers = Peers(fields.get("peer", []))
             if peers.entries and not listen:
                 raise ValueError("[[peer]] needs `listen`: peers call at the port of the agent")
+            hosts = hosts_of(fields.get("host", []), limits, set(grants))
+            control = control_of(self.path, fields.get("control"))
+            if bool(hosts) != bool(control):
+                raise ValueError("[control] and [[host]] need each other")
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -107,6 +115,7 @@ class Policy:
         self.peers = peers
         self.worker_user = worker_user
         self.doors = doors
+        self.control, self.hosts = control, hosts
         self._limits, self._doors = limits, {door.name: door for door in doors}
         demand = fields.get("clock", PLAUSIBLE)
         self._clock = ClockRule(demand, (self.path,), self._system)
@@ -135,6 +144,12 @@ class Policy:
                 + (" with this address in its certificate" if peer.san else "")
                 for peer in self.peers.entries
             }
+            | {
+                f"[{host.name}]": f"{host.identity} for {', '.join(sorted(host.identities))}; "
+                + f"listens at {', '.join(map(str, host.listen)) or 'nothing'}; "
+                + summary(host.limits)
+                for host in self.hosts.values()
+            }
         )
 
     def stamp(self) -> tuple[int, ...]:
@@ -142,10 +157,15 @@ class Policy:
         files = [self.path]
         for grant in self._grants.values():
             files += Credentials.files(grant.path)
+        if self.control:
+            files += Credentials.files(self.control.path)
         return stamps(files)
 
     def permits(self, name: str, user: User) -> bool:
         """True if programs of this user may use the identity."""
+        if host := host_of(user):
+            entry = self.hosts.get(host)
+            return entry is not None and name in entry.identities and name in self._grants
         if isinstance(user, str):
             door = self._doors.get(user)
             return door is not None and name in door.identities and name in self._grants
@@ -163,8 +183,27 @@ class Policy:
 
     def limits(self, user: User) -> Limits:
         """Limits of a user at the worker."""
+        if host := self.hosts.get(host_of(user)):
+            return host.limits
         door = self._doors.get(user) if isinstance(user, str) else None
         return door.limits if door else self._limits
+
+    def host_at(self, user: User) -> HostEntry:
+        """The host of a program. Raises ExchangeError (`policy`) for a local one, and if the entry
+        was removed."""
+        if entry := self.hosts.get(host_of(user)):
+            return entry
+        raise ExchangeError(POLICY, "only programs of a [[host]] listen at an address of the agent")
+
+    def control_identity(self) -> Identity:
+        """The identity of this end of control links, with the hosts that may connect."""
+        assert self.control
+        hosts = tuple(host.identity for host in self.hosts.values())
+        return Identity(self.control.credentials, (), hosts, clock=self._clock)
+
+    def host_named(self, identity: str) -> HostEntry | None:
+        """The entry [[host]] with this identity."""
+        return next((host for host in self.hosts.values() if host.identity == identity), None)
 
     def identity(self, settings: Mapping[str, Any], user: User) -> Identity:
         """The identity that a program asks for. Raises ExchangeError (`policy`, `config`)."""
@@ -229,21 +268,6 @@ def _read(path: Path) -> dict[str, Any]:
     if fields.get("clock", PLAUSIBLE) not in DEMANDS:
         raise PolicyError(f"{path}: clock must be one of {', '.join(DEMANDS)}")
     return fields
-
-
-def _address(path: Path, value: object) -> tuple[str, int] | None:
-    if value == "":
-        return None
-    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    try:
-        address, number = plain_address(host.strip("[]")), int(port)
-    except ValueError:
-        number = 0
-    if not 1024 <= number < 1 << 16:
-        raise PolicyError(
-            f'{path}: listen must be "ADDRESS:PORT", with an IP address and a port of 1024 to 65535'
-        )
-    return address, number
 
 
 def _known(path: Path, where: str, fields: Mapping[str, Any], keys: set[str]) -> None:

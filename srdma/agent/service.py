@@ -26,12 +26,13 @@ from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
+from srdma.agent.remote.entries import HostEntry
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
 from srdma.agent.worker import Worker
-from srdma.control import Limits, peer_of, thread_path
+from srdma.control import Control, Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
@@ -62,6 +63,8 @@ class Rule(Protocol):
     def limits(self, user: User) -> Limits: ...
 
     def peer_at(self, gid: bytes) -> Peer: ...
+
+    def host_at(self, user: User) -> HostEntry: ...
 
 
 def harden() -> None:
@@ -95,12 +98,12 @@ class Service:
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users: Counter[User] = Counter()  # channels of each user
 
-    def open(self, sock: socket.socket, container: str = "") -> None:
+    def open(self, sock: socket.socket, user: User | None = None) -> None:
         """Serve a channel, whose socket it owns from now on. One that is too many is closed.
 
-        container: whose socket accepted it.
+        user: if it is not the uid at the other end.
         """
-        uid: User = container or peer_of(sock)[1]
+        uid = peer_of(sock)[1] if user is None else user
         if self._users[uid] >= CHANNELS_PER_USER:
             close_drained(sock)
             return
@@ -270,8 +273,8 @@ class Service:
                 await self._rejoin(channel, Path(path), token, qpns)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
                 await self._rotate(channel, Path(path), token, age)
-            case {"do": "open", "worker": str(path)} if self._keeper:
-                await self._pass_on(channel, Path(path), self._keeper)
+            case {"do": "open", "worker": str(path)}:
+                await self._pass_on(channel, Path(path))
             case _:
                 raise ExchangeError(
                     "config",
@@ -288,10 +291,14 @@ class Service:
         return own
 
     async def _listen(self, channel: Channel, settings: Mapping[str, Any]) -> None:
-        if not channel.listening:
-            raise ExchangeError("config", "no listening TCP socket beside the message")
         own = self._own(channel, settings)
-        channel.report("listening")
+        if "address" in settings:
+            channel.listening = self._bound(channel, settings["address"])
+            channel.report("listening", address=[*channel.listening.getsockname()[:2]])
+        elif channel.listening:
+            channel.report("listening")
+        else:
+            raise ExchangeError("config", "no listening TCP socket beside the message")
         listener = Listener(channel, channel.listening, own, self._admission)
         try:
             await first_of(listener.run(), _until_closed(channel))
@@ -301,6 +308,14 @@ class Service:
             if WITHDRAWN in end.args:
                 channel.report("error", code="policy", text=WITHDRAWN)
             raise
+
+    def _bound(self, channel: Channel, address: object) -> socket.socket:
+        """A listening socket for a program of another computer. Raises ExchangeError."""
+        match address:
+            case [str(host), int(port)] if not channel.listening:
+                return self._rule.host_at(channel.uid).bound(host, port)
+            case _:
+                raise ExchangeError("config", "address is not [host, port], or beside a socket")
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting
@@ -360,20 +375,30 @@ class Service:
             rotation = worker.control.rotate(leg, age)
         channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
 
-    async def _pass_on(self, channel: Channel, path: Path, keeper: Keeper) -> None:
-        """A connection to the worker for a program that may not connect itself (agent.md 9)."""
-        self._rule.check_user(channel.uid)
+    async def _pass_on(self, channel: Channel, path: Path) -> None:
+        control = await self.restricted(path, channel.uid)
+        with contextlib.closing(control), contextlib.suppress(OSError):  # the program has ended
+            channel.pass_on("opened", control.fileno())
+
+    async def restricted(self, path: Path, user: User) -> Control:
+        """A connection to the worker for a program that may not connect itself (agent.md 9). The
+        caller closes it.
+
+        Raises ExchangeError (`policy`, `quota`, `worker`, `config`), NoWorkerError.
+        """
+        if not self._keeper:
+            raise ExchangeError("config", "a private agent passes no connection to the worker")
+        self._rule.check_user(user)
         path = self._rule.worker_at(path)
-        await keeper.worker(path)
-        limits = self._rule.limits(channel.uid)
+        await self._keeper.worker(path)
+        limits = self._rule.limits(user)
         try:
-            control = restricted(path, self._rule.worker_user, channel.uid, limits)
+            control = restricted(path, self._rule.worker_user, user, limits)
         except RefusedError as error:
             code = "quota" if error.errno == errno.EDQUOT else "worker"
             raise ExchangeError(code, str(error)) from None
-        with contextlib.closing(control), contextlib.suppress(OSError):  # the program has ended
-            channel.pass_on("opened", control.fileno())
-        self.audit("passed", uid=channel.uid, account=account(channel.uid))
+        self.audit("passed", uid=user, account=account(user))
+        return control
 
     def _open(self, path: Path, token: bytes) -> Worker:
         """Connections for one leg."""

@@ -93,6 +93,10 @@ class Control:
     def close(self) -> None:
         self._sock.close()
 
+    def detach(self) -> socket.socket:
+        """The socket, which the caller owns from now on. No request may be outstanding."""
+        return socket.socket(fileno=self._sock.detach())
+
     def alive(self) -> bool:
         """False once the worker closed this connection."""
         try:

@@ -1,4 +1,4 @@
-"""[control] and [[host]] of a policy: the hosts whose programs use this NIC (control-link.md 1.2)."""
+"""[control] and [[host]] of a policy: hosts whose programs use this NIC (control-link.md 1.2)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import NAME, limits_of
 from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.gid import plain_address
+from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 
 KEYS = {"name", "identity", "identities", "listen", "quota"}
+CONTROL_KEYS = {"listen", "path"}
 NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
 WILDCARDS = {"", "0.0.0.0", "::"}
 BACKLOG = 128
@@ -81,6 +84,45 @@ def _bound(address: tuple[str, int]) -> socket.socket:
     sock = socket.create_server(address, family=family, backlog=BACKLOG)
     sock.setblocking(False)
     return sock
+
+
+@dataclass(frozen=True)
+class Control:
+    """[control]. listen: where proxies connect; path: of the files of credentials."""
+
+    listen: tuple[str, int]
+    path: Path
+    credentials: Credentials
+
+
+def control_of(policy: Path, entry: object) -> Control | None:
+    """From a policy with this path. Raises ValueError, IdentityError."""
+    if entry is None:
+        return None
+    if not isinstance(entry, dict) or set(entry) != CONTROL_KEYS:
+        raise ValueError("[control] has the keys listen and path, and no others")
+    if not isinstance(entry["path"], str) or not entry["path"]:
+        raise ValueError("[control]: path is no text")
+    try:
+        credentials = Credentials.named(policy.parent / entry["path"])
+    except IdentityError as error:
+        raise ValueError(f"[control]: {error}") from None
+    listen = address_of("[control]: listen", entry["listen"])
+    return Control(listen, policy.parent / entry["path"], credentials)
+
+
+def address_of(what: str, value: object) -> tuple[str, int]:
+    """An IP address and a TCP port. Raises ValueError."""
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    try:
+        address, number = plain_address(host.strip("[]")), int(port)
+    except ValueError:
+        number = 0
+    if not 1024 <= number < 1 << 16:
+        raise ValueError(
+            f'{what} must be "ADDRESS:PORT", with an IP address and a port of 1024 to 65535'
+        )
+    return address, number
 
 
 def hosts_of(entries: object, defaults: Limits, identities: set[str]) -> dict[str, HostEntry]:

@@ -93,7 +93,7 @@ class Link:
         except ExchangeError as error:
             self.over = self.over or error
             if not error.from_peer and error.code != UNREACHABLE:
-                await self._outer.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(error))
+                await refuse(self._outer, error)
         except PeerClosed as end:
             text = str(end) or "the other end closed it"
             self.over = self.over or ExchangeError(UNREACHABLE, text)
@@ -205,7 +205,7 @@ class Link:
             case Type.OPEN, _ if self._opened and number == self._next < NUMBER_MAX:
                 self._next += 1
                 self._opened(number, plain_map(body, BODY_MAX))
-            case (Type.OPENED | Type.DATA | Type.END), _ if 0 < number < self._next:
+            case ((Type.OPENED | Type.DATA | Type.END), _) if 0 < number < self._next:
                 self._pass(number, Type(kind), body)
             case _:
                 raise ExchangeError("state", f"a frame of type {kind} is not legal here")
@@ -233,6 +233,11 @@ class Link:
             raise ExchangeError("format", f"HELLO lacks {error}") from None
         self._greeted = True
         self.greeted()
+
+
+async def refuse(outer: Outer, reason: ExchangeError) -> None:
+    """Send REFUSED and close the connection."""
+    await outer.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(reason))
 
 
 def _byte(kind: Type) -> bytes:

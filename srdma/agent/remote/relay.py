@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon
 from srdma.agent.remote.link import BODY_MAX, Link
@@ -24,12 +25,13 @@ class Relay:
     control connection, of which each message is one DATA.
     """
 
-    def __init__(self, link: Link, sock: socket.socket, first: bytes = b"") -> None:
-        """first: bytes that were read from the socket already."""
+    def __init__(
+        self, link: Link, sock: socket.socket, over: Callable[[Relay], None] | None = None
+    ) -> None:
+        """over: called when the socket is closed."""
         sock.setblocking(False)
         self._link, self._sock, self._fd = link, sock, sock.fileno()
-        self._number = 0
-        self._first = first
+        self._number, self._over = 0, over
         self._loop = asyncio.get_running_loop()
         self._messages = sock.type == socket.SOCK_SEQPACKET
         self._most = CONTROL_MAX + 1 if self._messages else BODY_MAX  # bytes of one read
@@ -39,12 +41,11 @@ class Relay:
         self._closed = False
         self.ready: asyncio.Future[None] | None = None  # of a proxy: OPENED, or the refusal
 
-    def start(self, number: int) -> None:
-        """Carry data from now on. number: of the stream."""
+    def start(self, number: int, first: bytes = b"") -> None:
+        """Carry data from now on. number: of the stream; first: bytes that were read already."""
         self._number = number
-        for at in range(0, len(self._first), BODY_MAX):
-            self._link.data(number, self._first[at : at + BODY_MAX])
-        self._first = b""
+        for at in range(0, len(first), BODY_MAX):
+            self._link.data(number, first[at : at + BODY_MAX])
         self._loop.add_reader(self._fd, self._read)
 
     # Calls of the link ---------------------------------------------------------
@@ -57,14 +58,14 @@ class Relay:
         if self._closed or self._last:
             return
         if self._messages and len(body) > CONTROL_MAX:
-            self._fail(LONG)
+            self.fail(LONG)
             return
         self._out.append(body)
         self._waiting += len(body)
         if len(self._out) == 1:
             self._write()
         if self._waiting > WAITING_MAX:
-            self._fail(LATE)
+            self.fail(LATE)
 
     def ended(self, reason: ExchangeError | None) -> None:
         if self.ready and not self.ready.done():
@@ -93,11 +94,11 @@ class Relay:
             data, fds = b"", []
         if fds:
             close_soon(fds)
-            self._fail(FDS)
+            self.fail(FDS)
         elif not data:
-            self._fail(None)
+            self.fail(None)
         elif self._messages and len(data) > CONTROL_MAX:
-            self._fail(LONG)
+            self.fail(LONG)
         else:
             self._link.data(self._number, data)
             if self._link.crowded(self):
@@ -116,13 +117,13 @@ class Relay:
             self._loop.add_writer(self._fd, self._write)
             return
         except OSError:
-            self._fail(None)
+            self.fail(None)
             return
         self._loop.remove_writer(self._fd)
         if self._last:
             self._close()
 
-    def _fail(self, reason: ExchangeError | None) -> None:
+    def fail(self, reason: ExchangeError | None) -> None:
         """End both. reason: for the other end of the link."""
         self._link.end(self._number, reason)
         self._close()
@@ -134,3 +135,5 @@ class Relay:
             self._loop.remove_writer(self._fd)
             self._out.clear()
             close_drained(self._sock)
+            if self._over:
+                self._over(self)

@@ -1,0 +1,169 @@
+"""The NIC's end of control links (control-link.md): admits proxies, and serves their streams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from srdma.agent.accounts import User, remote_user
+from srdma.agent.audit import Audit
+from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
+from srdma.agent.remote.entries import HostEntry
+from srdma.agent.remote.link import PROTOCOLS, Link, refuse
+from srdma.agent.remote.relay import Relay
+from srdma.agent.settings import Identity
+from srdma.agent.tasks import cancelled
+from srdma.control import Control
+from srdma.errors import Error
+from srdma.keyex.fields import ExchangeError, integer
+from srdma.keyex.tls import Outer, PeerClosed
+
+LINKS_MAX = 4  # of one [[host]]
+LOOK = 1.0  # seconds between two looks at the policy
+UID_MAX = (1 << 32) - 2
+
+
+class Rule(Protocol):
+    """The policy, as far as it concerns hosts."""
+
+    def control_identity(self) -> Identity: ...
+
+    def host_named(self, identity: str) -> HostEntry | None: ...
+
+
+class House(Protocol):
+    """The service that streams belong to."""
+
+    audit: Audit
+
+    def open(self, sock: socket.socket, user: User | None = None) -> None: ...
+
+    async def restricted(self, path: Path, user: User) -> Control: ...
+
+
+class Hosts(Entrance):
+    """Admits proxies at the address of [control]."""
+
+    def __init__(self, sock: socket.socket, rule: Rule, house: House) -> None:
+        super().__init__(sock, lambda _: False)
+        self._rule, self._house = rule, house
+        self._links: dict[Link, HostEntry] = {}  # the oldest first
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self) -> NoReturn:
+        """See Entrance. All links end with it."""
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await super().run()
+        finally:
+            for task in [looking, *self._tasks]:
+                await cancelled(task)
+
+    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
+        own = self._rule.control_identity()
+        try:
+            outer = await Outer.open(sock, "server", own.credentials, protocols=PROTOCOLS)
+        except (Error, OSError):
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        kept = False
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                own.clock.check(own.credentials)
+                identity, _ = await outer.handshake(self._turn)
+            own.check(identity)
+            host = self._rule.host_named(identity)
+            if host is None:
+                raise ExchangeError("identity", "the policy was replaced during the handshake")
+            self._begin(outer, host)
+            kept = True
+        except ExchangeError as error:
+            self._house.audit(
+                "refused", address=candidate.address, code=error.code, text=error.text
+            )
+            await refuse(outer, error)
+        except (TimeoutError, PeerClosed):
+            pass
+        finally:
+            if not kept:
+                outer.drop()
+
+    def _begin(self, outer: Outer, host: HostEntry) -> None:
+        link: Link
+        link = Link(outer, lambda number, fields: self._opened(link, host, number, fields))
+        link.greeted = lambda: self._greeted(link, host)
+        same = [each for each, of in self._links.items() if of.name == host.name]
+        if len(same) >= LINKS_MAX:
+            same[0].drop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
+        self._links[link] = host
+        self._later(self._run(link, host))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, link: Link, host: HostEntry) -> None:
+        try:
+            over = await link.run()
+            self._house.audit("unlinked", host=host.name, code=over.code, text=over.text)
+        finally:
+            del self._links[link]
+
+    def _greeted(self, link: Link, host: HostEntry) -> None:
+        self._house.audit(
+            "linked", host=host.name, identity=host.identity, computer=link.name,
+            ahead=round(link.ahead),
+        )  # fmt: skip
+
+    async def _look(self) -> NoReturn:
+        """End the links of hosts that the policy does not have any more."""
+        while True:
+            await asyncio.sleep(LOOK)
+            for link, host in [*self._links.items()]:
+                now = self._rule.host_named(host.identity)
+                if now is None or now.name != host.name:
+                    link.drop(ExchangeError("policy", "the policy has this host no more"))
+
+    def _opened(self, link: Link, host: HostEntry, number: int, fields: dict[str, Any]) -> None:
+        """Serve a stream. Raises ExchangeError, which ends the link, for a malformed OPEN."""
+        try:
+            user = remote_user(host.name, integer("uid", fields["uid"], 0, UID_MAX))
+            match fields:
+                case {"to": "agent"}:
+                    here, there = socket.socketpair()
+                    self._house.open(there, user)
+                    self._accept(link, number, here)
+                case {"to": "worker", "path": str(path)}:
+                    self._later(self._worker(link, number, Path(path), user))
+                case _:
+                    raise ExchangeError("value", "OPEN is to `agent`, or to `worker` with a path")
+        except KeyError as error:
+            raise ExchangeError("format", f"OPEN lacks {error}") from None
+        except OSError as error:
+            link.refuse(number, ExchangeError("busy", f"the NIC's agent: {error.strerror}"))
+
+    def _accept(self, link: Link, number: int, sock: socket.socket) -> None:
+        relay = Relay(link, sock)
+        link.accept(number, relay)
+        relay.start(number)
+
+    async def _worker(self, link: Link, number: int, path: Path, user: User) -> None:
+        try:
+            control = await self._house.restricted(path, user)
+        except ExchangeError as error:
+            link.refuse(number, error)
+        except Error as error:
+            link.refuse(number, ExchangeError("worker", str(error)))
+        else:
+            sock = control.detach()
+            if link.over:
+                sock.close()
+            else:
+                self._accept(link, number, sock)

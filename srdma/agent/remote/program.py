@@ -1,0 +1,37 @@
+"""`srdma agent --proxy`: the proxy as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
+from srdma.agent.heap import collect_less
+from srdma.agent.remote.proxy import Proxy
+from srdma.agent.remote.proxy_file import ProxyFile
+from srdma.agent.service import harden
+from srdma.agent.serving import Signals, accept_all, bound, reload
+
+
+def run(file: ProxyFile) -> None:
+    """A proxy, until SIGTERM or SIGINT. Raises LocalError."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stderr_in_a_thread())
+        listening = stack.enter_context(bound(file))
+        harden()
+        collect_less()
+        asyncio.run(_serve(file, listening, AuditLog()))
+
+
+async def _serve(file: ProxyFile, listening: socket.socket, audit: Audit) -> None:
+    proxy, signals = Proxy(file, audit), Signals()
+
+    async def serve() -> None:
+        await proxy.tried.wait()
+        nic = f"{file.nic[0]}:{file.nic[1]}"
+        audit("started", socket=str(file.socket), nic=nic)
+        await accept_all(proxy.open, listening)
+
+    works = [proxy.run(), serve(), reload(file, proxy.withdraw, signals.hup, audit)]
+    await signals.until_over(works, proxy.close)

@@ -1,0 +1,226 @@
+"""The proxy of a host whose worker is on another computer (control-link.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from functools import partial
+from typing import Any, NoReturn
+
+from srdma.agent.audit import Audit
+from srdma.agent.channel import Channel
+from srdma.agent.client import message_of
+from srdma.agent.closing import close_drained
+from srdma.agent.dial import dial
+from srdma.agent.remote.link import PROTOCOLS, UNREACHABLE, Link
+from srdma.agent.remote.proxy_file import ProxyFile
+from srdma.agent.remote.relay import Relay
+from srdma.agent.service import CHANNELS_PER_USER, SETTINGS_TIMEOUT
+from srdma.agent.tasks import cancelled
+from srdma.control import peer_of
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.policy import check_identity
+from srdma.keyex.tls import Outer, PeerClosed
+
+HANDSHAKE_TIMEOUT = 10.0  # seconds to connect, and for the handshake
+PAUSE_LEAST, PAUSE_MOST = 0.1, 5.0  # seconds between two attempts to connect
+PATIENCE = 5.0  # seconds that a program waits for a link
+WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
+NAMED = {"connect", "accept", "listen"}  # channels that begin with the name of an identity
+
+
+class Proxy:
+    """Serves the programs of this host by the agent of its NIC."""
+
+    def __init__(self, file: ProxyFile, audit: Audit) -> None:
+        self._file, self._audit = file, audit
+        self._link: Link | None = None
+        self._usable = asyncio.Event()
+        self.tried = asyncio.Event()  # set after the first attempt to connect
+        self._why = ExchangeError(UNREACHABLE, "the proxy has just started")
+        self._users: Counter[int] = Counter()  # channels and control connections of each user
+        self._channels: dict[Relay, tuple[str, int]] = {}  # with identity and user
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self, sock: socket.socket) -> None:
+        """Serve a program at a new socket, which is owned from now on."""
+        uid = peer_of(sock)[1]
+        if self._users[uid] >= CHANNELS_PER_USER:
+            close_drained(sock)
+            return
+        self._users[uid] += 1
+        task = asyncio.ensure_future(self._serve(sock, uid))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def withdraw(self) -> int:
+        """End the channels whose user may not use their identity any more. Returns how many."""
+        found = [
+            relay
+            for relay, (name, uid) in self._channels.items()
+            if name and not self._file.permits(name, uid)
+        ]
+        for relay in found:
+            relay.fail(WITHDRAWN)
+        return len(found)
+
+    async def close(self) -> None:
+        """End all programs' attempts."""
+        for task in [*self._tasks]:
+            await cancelled(task)
+
+    async def run(self) -> NoReturn:
+        """Keep a link to the NIC's agent."""
+        pause = PAUSE_LEAST
+        while True:
+            try:
+                self._why = await self._linked()
+            except ExchangeError as error:
+                self._why = error
+            except (OSError, PeerClosed, TimeoutError) as error:
+                text = str(error) or "it closed, or did not answer"
+                self._why = ExchangeError(UNREACHABLE, text)
+            if self._link:
+                pause = PAUSE_LEAST
+            self._link = None
+            self._usable.clear()
+            self._audit("unlinked", code=self._why.code, text=self._why.text)
+            self.tried.set()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_MOST)
+
+    # Internal ---------------------------------------------------------------
+
+    async def _linked(self) -> ExchangeError:
+        """Connect, and serve the link until it ends. Returns the reason."""
+        file = self._file
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            sock = await dial(*file.nic)
+            outer = await Outer.open(
+                sock, "client", file.control, expected=file.peer, protocols=PROTOCOLS
+            )
+            try:
+                identity, _ = await outer.handshake()
+                check_identity(identity, [file.peer])
+            except BaseException:
+                outer.drop()
+                raise
+        link = Link(outer, None)
+        link.greeted = lambda: self._greeted(link)
+        return await link.run()
+
+    def _greeted(self, link: Link) -> None:
+        self._link = link
+        self._usable.set()
+        self.tried.set()
+        self._audit("linked", peer=self._file.peer, computer=link.name, ahead=round(link.ahead))
+
+    async def _up(self) -> Link:
+        """A link, for which a program waits a little. Raises ExchangeError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._usable.wait()
+        if self._link and self._link.usable:
+            return self._link
+        raise ExchangeError(
+            UNREACHABLE,
+            f"no link to the NIC at {self._file.nic[0]}:{self._file.nic[1]}: {self._why.text}",
+        )
+
+    async def _serve(self, sock: socket.socket, uid: int) -> None:
+        try:
+            async with asyncio.timeout(SETTINGS_TIMEOUT):
+                channel = await Channel.open(sock, uid)
+        except (OSError, TimeoutError):
+            close_drained(sock)
+            self._left(uid)
+            return
+        try:
+            async with asyncio.timeout(SETTINGS_TIMEOUT):
+                settings = await channel.message()
+            if settings is not None:
+                await self._begin(channel, uid, settings)
+        except ExchangeError as error:
+            self._audit("failed", uid=uid, code=error.code, text=error.text)
+            channel.report("error", code=error.code, text=error.text)
+        except TimeoutError:
+            text = f"no settings in {SETTINGS_TIMEOUT:g} s"
+            channel.report("error", code="config", text=text)
+        except Exception as error:  # a fault of this program must not end it
+            text = f"a fault of the proxy, please report it: {type(error).__name__}: {error}"
+            self._audit("fault", uid=uid, text=text)
+            channel.report("error", code="worker", text=text)
+        finally:
+            self._left(uid)
+            await channel.close()
+
+    def _left(self, uid: int) -> None:
+        self._users[uid] -= 1
+        if not self._users[uid]:
+            del self._users[uid]
+
+    async def _begin(self, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
+        """Do what the first message says. Raises ExchangeError."""
+        if channel.listening:
+            raise ExchangeError(
+                "config",
+                "the worker is on another computer, whose agent opens the listening socket: give "
+                "its address",
+            )
+        link = await self._up()
+        match settings:
+            case {"do": "open", "worker": str(path)}:
+                await self._worker(link, channel, uid, path)
+            case {"do": str()}:
+                self._agent(link, channel, uid, settings)
+            case _:
+                raise ExchangeError("config", "the first message has no `do`")
+
+    async def _worker(self, link: Link, channel: Channel, uid: int, path: str) -> None:
+        """Pass one end of a control connection to the program."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.closing(theirs):
+            relay = self._relay(link, ours, "", uid)
+            relay.ready = asyncio.get_running_loop().create_future()
+            number = link.open(relay, {"to": "worker", "uid": uid, "path": path})
+            try:
+                async with asyncio.timeout(SETTINGS_TIMEOUT):
+                    await relay.ready
+                relay.start(number)
+                channel.pass_on("opened", theirs.fileno(), remote=True)
+            except TimeoutError:
+                relay.fail(None)
+                raise ExchangeError("timeout", "the NIC's agent did not answer") from None
+            except OSError:  # the program has ended
+                relay.fail(None)
+            except BaseException:
+                relay.fail(None)
+                raise
+
+    def _agent(self, link: Link, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
+        """Carry a channel to the NIC's agent."""
+        name = settings.get("identity", "") if settings["do"] in NAMED else ""
+        if name or settings["do"] in NAMED:
+            self._check(name, uid)
+        sock, rest = channel.detach()
+        relay = self._relay(link, sock, str(name), uid)
+        number = link.open(relay, {"to": "agent", "uid": uid})
+        relay.start(number, message_of(settings) + rest)
+
+    def _check(self, name: object, uid: int) -> None:
+        if not self._file.permits(name, uid):
+            raise ExchangeError(
+                "policy", f"the proxy grants no identity {name!r:.80} to programs of user {uid}"
+            )
+
+    def _relay(self, link: Link, sock: socket.socket, name: str, uid: int) -> Relay:
+        relay = Relay(link, sock, partial(self._over, uid))
+        self._channels[relay] = name, uid
+        self._users[uid] += 1
+        return relay
+
+    def _over(self, uid: int, relay: Relay) -> None:
+        del self._channels[relay]
+        self._left(uid)
