@@ -1,0 +1,98 @@
+"""Hosts whose NICs are other computers, as far as one machine can show it: control goes through
+proxies and the agents of the NICs (control-link.md), and legs over rxe."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import Access, QPState
+from srdma.demo.rxe_stage import RxeStage
+from tests.e2e.agents import until
+from tests.e2e.conftest import A, B, run
+from tests.e2e.nic import Proxy, make_files, nic_of, on_another_computer
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+SIZE = 1 << 20
+WAIT = 120
+LISTEN = 'listen = ["127.0.0.1:7000-7009"]'
+
+
+@dataclass
+class Ends:
+    """Two hosts, each with a PD at the worker of its NIC."""
+
+    proxies: list[Proxy]
+    pds: list[srdma.PD]
+
+    def connect(self, **options: object) -> tuple[srdma.Connection, srdma.Connection]:
+        """A connection of both hosts. Host b listens at its NIC."""
+        with srdma.listen(
+            ("", 0), self.pds[1], identity="host-b", peer=A, timeout=WAIT, **options
+        ) as listener:
+            assert 7000 <= listener.address[1] < 7010
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(
+                listener.address, self.pds[0], identity="host-a", peer=B, timeout=WAIT, **options
+            )
+            return client, accepted()
+
+
+@pytest.fixture
+def ends(stage: RxeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+    make_files(tmp_path)
+    with contextlib.ExitStack() as stack:
+        nics, pds = [], []
+        for name, worker in (("a", stage.secure.a), ("b", stage.secure.b)):
+            nic = stack.enter_context(nic_of(tmp_path, name, worker, left=LISTEN, right=LISTEN))
+            nics.append(nic)
+        proxies = [nics[0].proxy("left"), nics[1].proxy("right")]
+        on_another_computer(monkeypatch)
+        for nic, proxy in zip(nics, proxies, strict=True):
+            ctx = stack.enter_context(srdma.Context(nic.worker, agent=proxy.socket, timeout=WAIT))
+            assert ctx.remote
+            pds.append(stack.enter_context(srdma.PD(ctx)))
+        yield Ends(proxies, pds)
+
+
+def test_data_of_two_hosts(stage: RxeStage, ends: Ends) -> None:
+    """WRITE, READ, SEND and atomics, renewal, and no plaintext on the wire."""
+    stage.wire.forget()
+    source, sink = ends.pds[0].alloc(SIZE), ends.pds[1].alloc(SIZE, ALL)
+    source.buf[:] = os.urandom(SIZE)
+    wanted = hashlib.sha256(source.buf).digest()
+    client, server = ends.connect()
+    with client, server:
+        assert (client.identity, server.identity) == (B, A)
+        client.qp.write(source, sink.remote())
+        assert hashlib.sha256(sink.buf).digest() == wanted
+        client.rekey(WAIT)
+        back = ends.pds[0].alloc(SIZE)
+        client.qp.read(sink.remote(), into=back)
+        assert hashlib.sha256(back.buf).digest() == wanted
+        stats = [pd.ctx.stats() for pd in ends.pds]
+        assert all(of["packets_sealed"] and not of["packets_unprotected_sent"] for of in stats)
+    secret = bytes(source.buf[:32])
+    assert not any(secret in frame for frame in stage.secure.raw())
+
+
+def failed(qp: srdma.SecureQP) -> bool:
+    qp.poll(1)
+    return qp.state is QPState.ERR
+
+
+def test_end_of_a_host(ends: Ends) -> None:
+    """The proxy of host a ends: its QPs end at the peer, with a reason."""
+    client, server = ends.connect()
+    with server:
+        ends.proxies[0].kill()
+        until(lambda: failed(server.qp))
+        assert server.qp.reason == "PEER_HOST_GONE"
+    client.close()

@@ -1,0 +1,466 @@
+"""Frames, streams and heartbeats of the control link (control-link.md 2, 3), against a peer that
+sends any bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+from srdma.agent.remote import link as links
+from srdma.agent.remote import relay as relays
+from srdma.agent.remote.link import BODY_MAX, PROTOCOLS, Link, Type
+from srdma.agent.remote.relay import CONTROL_MAX, Relay
+from srdma.identity import Credentials, create_ca, issue
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.streams import STREAM_LEN
+from srdma.keyex.tls import Outer, Truncated
+from tests.tls_players import BlockingTLS
+
+PATIENCE = 30.0  # seconds; long enough for a busy machine
+HELLO = {"name": "peer", "time": 5}
+OPEN = {"to": "agent", "uid": 1}
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
+    folder = tmp_path_factory.mktemp("identities")
+    create_ca(folder, "test")
+    issue(folder, "spiffe://test/end", folder / "end")
+    return Credentials.named(folder / "end")
+
+
+class End:
+    """A Link in a thread, and a peer with blocking calls. An agent's link, unless proxy.
+
+    accept: what the agent does with a new stream. socks: local ends of the streams.
+    """
+
+    def __init__(self, credentials: Credentials, *, proxy: bool = False) -> None:
+        self.result: Future[ExchangeError] = Future()
+        self.proxy = proxy
+        self.kind = socket.SOCK_SEQPACKET
+        self.socks: list[socket.socket] = []
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(PATIENCE)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(ours, credentials)), daemon=True
+        )
+        self.peer = BlockingTLS(theirs, "server" if proxy else "client", credentials, PROTOCOLS)
+        self.peer.raw = True
+        self._thread.start()
+        self.peer.handshake()
+
+    async def _run(self, sock: socket.socket, credentials: Credentials) -> None:
+        self.loop = asyncio.get_running_loop()
+        role = "client" if self.proxy else "server"
+        outer = await Outer.open(sock, role, credentials, protocols=PROTOCOLS)
+        await outer.handshake()
+        self.link = Link(outer, None if self.proxy else self._opened)
+        self.result.set_result(await self.link.run())
+
+    def _opened(self, number: int, fields: dict[str, Any]) -> None:
+        if fields["uid"]:
+            self.link.accept(number, relay := self.relay())
+            relay.start(number)
+        else:
+            self.link.refuse(number, ExchangeError("policy", "not you"))
+
+    def relay(self) -> Relay:
+        here, there = socket.socketpair(socket.AF_UNIX, self.kind)
+        there.settimeout(PATIENCE)
+        self.socks.append(there)
+        return Relay(self.link, here)
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Call a function in the event loop of the link."""
+
+        async def called() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result(PATIENCE)
+
+    def send(self, number: int, kind: int, body: bytes | dict[str, Any] = b"") -> None:
+        if isinstance(body, dict):
+            body = cbor2.dumps(body, canonical=True)
+        self.peer.send_on(number, bytes((kind,)) + body)
+
+    def take(self) -> tuple[int, int, bytes]:
+        """The next frame but HEARTBEAT: stream, type, body."""
+        while True:
+            frame = self.peer.message()
+            number = int.from_bytes(frame[:STREAM_LEN], "big")
+            if frame[STREAM_LEN] != Type.HEARTBEAT:
+                return number, frame[STREAM_LEN], frame[STREAM_LEN + 1 :]
+
+    def greet(self) -> None:
+        assert self.take()[:2] == (0, Type.HELLO)
+        self.send(0, Type.HELLO, HELLO)
+
+    def over(self) -> ExchangeError:
+        """Why the link ended."""
+        return self.result.result(PATIENCE)
+
+    def close(self) -> None:
+        self.peer.sock.close()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        for sock in self.socks:
+            sock.close()
+
+
+@pytest.fixture
+def agent(credentials: Credentials) -> Iterator[End]:
+    end = End(credentials)
+    yield end
+    end.close()
+
+
+@pytest.fixture
+def proxy(credentials: Credentials) -> Iterator[End]:
+    end = End(credentials, proxy=True)
+    yield end
+    end.close()
+
+
+def refused(end: End) -> ExchangeError:
+    """The link ends by REFUSED with the reason that it gives its owner."""
+    number, kind, body = end.take()
+    over = end.over()
+    assert (number, kind) == (0, Type.REFUSED)
+    assert cbor2.loads(body) == {"code": over.code, "text": over.text}
+    return over
+
+
+def test_hello_of_both_ends(agent: End) -> None:
+    number, kind, body = agent.take()
+    assert (number, kind) == (0, Type.HELLO)
+    fields = cbor2.loads(body)
+    assert abs(fields["time"] - time.time()) < PATIENCE
+    assert isinstance(fields["name"], str)
+    assert not agent.call(lambda: agent.link.usable)
+    agent.send(0, Type.HELLO, {**HELLO, "name": "p\x1b" + "x" * 60, "more": [1]})
+    agent.send(0, Type.HEARTBEAT)
+    while not agent.call(lambda: agent.link.usable):
+        time.sleep(0.01)
+    assert agent.link.name == "p?" + "x" * 60
+    assert abs(agent.link.ahead + time.time()) < PATIENCE
+
+
+def test_bytes_of_a_channel(agent: End) -> None:
+    agent.kind = socket.SOCK_STREAM
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    assert agent.take() == (1, Type.OPENED, b"")
+    (sock,) = agent.socks
+    agent.send(1, Type.DATA, bytes(BODY_MAX))
+    assert sock.recv(BODY_MAX, socket.MSG_WAITALL) == bytes(BODY_MAX)
+    sock.sendall(b"answer")
+    assert agent.take() == (1, Type.DATA, b"answer")
+    agent.send(1, Type.DATA, b"last")
+    agent.send(1, Type.END)
+    assert sock.recv(10) == b"last"
+    assert sock.recv(10) == b""
+    agent.send(1, Type.DATA, b"late")  # is ignored
+    agent.send(1, Type.END)
+    agent.send(2, Type.OPEN, OPEN)
+    assert agent.take() == (2, Type.OPENED, b"")
+
+
+def test_messages_of_a_control_connection(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    (sock,) = agent.socks
+    for size in (1, CONTROL_MAX):
+        agent.send(1, Type.DATA, b"q" * size)
+        agent.send(1, Type.DATA, b"r" * size)
+        assert [sock.recv(9000), sock.recv(9000)] == [b"q" * size, b"r" * size]
+        sock.send(b"a" * size)
+        assert agent.take() == (1, Type.DATA, b"a" * size)
+    sock.close()
+    assert agent.take() == (1, Type.END, b"")
+
+
+def test_stream_that_is_refused(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, {**OPEN, "uid": 0})
+    agent.send(1, Type.DATA, b"early")
+    number, kind, body = agent.take()
+    assert (number, kind) == (1, Type.END)
+    assert cbor2.loads(body) == {"code": "policy", "text": "not you"}
+
+
+@pytest.mark.parametrize("side", ["peer", "local"])
+def test_long_control_messages(agent: End, side: str) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    if side == "peer":
+        agent.send(1, Type.DATA, bytes(CONTROL_MAX + 1))
+    else:
+        agent.socks[0].send(bytes(CONTROL_MAX + 1))
+    number, kind, body = agent.take()
+    assert (number, kind) == (1, Type.END)
+    assert "more than 8192 bytes" in cbor2.loads(body)["text"]
+    assert agent.socks[0].recv(1) == b""
+
+
+def test_files_are_not_carried(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    with socket.socket() as file:
+        socket.send_fds(agent.socks[0], [b"x"], [file.fileno()])
+    number, kind, body = agent.take()
+    assert (number, kind) == (1, Type.END)
+    assert "files cannot be passed" in cbor2.loads(body)["text"]
+
+
+def test_program_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream ends, and other streams do not wait."""
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.send(2, Type.OPEN, OPEN)
+    assert [agent.take()[0], agent.take()[0]] == [1, 2]
+    for _ in range(relays.WAITING_MAX // CONTROL_MAX + 300):
+        agent.send(1, Type.DATA, bytes(CONTROL_MAX))
+    agent.send(2, Type.DATA, b"mine")
+    assert agent.socks[1].recv(10) == b"mine"
+    number, kind, body = agent.take()
+    assert (number, kind) == (1, Type.END)
+    assert "does not read" in cbor2.loads(body)["text"]
+
+
+def test_last_bytes_for_a_program_that_does_not_read(
+    agent: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "LAST", 0.05)
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    for _ in range(200):  # more than the socket takes, and less than the limit
+        agent.send(1, Type.DATA, bytes(1024))
+    agent.send(1, Type.END)
+    relay_socket = agent.socks[0]
+    while relay_socket.recv(1024):
+        time.sleep(0.001)
+
+
+def test_peer_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local sockets are not read until TCP takes bytes again. Nothing is lost."""
+    monkeypatch.setattr(links, "CROWDED", 1 << 16)
+    agent.kind = socket.SOCK_STREAM
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    (sock,) = agent.socks
+    size, sent = 8 << 20, 0
+    sock.setblocking(False)
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        try:
+            sent += sock.send(bytes(65536))
+        except BlockingIOError:
+            time.sleep(0.01)
+    assert sent < size
+    got = 0
+    while got < sent:
+        number, kind, body = agent.take()
+        assert (number, kind) == (1, Type.DATA)
+        got += len(body)
+    sock.send(b"again")
+    assert agent.take()[2] == b"again"
+
+
+def test_heartbeats(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent end sends them, and a link with a silent peer ends."""
+    monkeypatch.setattr(links, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(links, "SILENCE", 0.5)
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    for _ in range(50):
+        assert agent.peer.message() == bytes(STREAM_LEN) + bytes((Type.HEARTBEAT,))
+        agent.send(0, Type.HEARTBEAT)
+    over = agent.over()
+    assert (over.code, over.text) == ("unreachable", "the other end is silent for 0.5 s")
+    assert agent.socks[0].recv(1) == b""
+
+
+def test_end_of_the_connection(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    agent.peer.sock.shutdown(socket.SHUT_RDWR)
+    assert agent.over().code == "unreachable"
+    assert agent.socks[0].recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        ([(0, Type.HEARTBEAT, b"")], "the first frame must be HELLO"),
+        ([(1, Type.HELLO, HELLO)], "type 0 is not legal"),
+        ([(0, Type.HELLO, b"x")], "CBOR"),
+        ([(0, Type.HELLO, {"name": "x"})], "HELLO lacks 'time'"),
+        ([(0, Type.HELLO, {"time": 1})], "HELLO lacks 'name'"),
+        ([(0, Type.HELLO, {"name": "x" * 65, "time": 1})], "name is"),
+        ([(0, Type.HELLO, {"name": "x", "time": -1})], "time is"),
+        ([(0, Type.HELLO, HELLO), (0, Type.HELLO, HELLO)], "type 0 is not legal"),
+        ([(0, Type.HELLO, HELLO), (0, Type.HEARTBEAT, b"x")], "type 1 is not legal"),
+        ([(0, Type.HELLO, HELLO), (2, Type.OPEN, OPEN)], "type 2 is not legal"),
+        ([(0, Type.HELLO, HELLO), (0, Type.OPEN, OPEN)], "type 2 is not legal"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, b"\xa0\xa0")], "CBOR"),
+        ([(0, Type.HELLO, HELLO), (1, Type.DATA, b"x")], "type 4 is not legal"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.OPEN, OPEN)], "type 2 is not"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.OPENED, b"")], "OPENED is not"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.DATA, b"")], "DATA is not"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.END, b"x")], "CBOR"),
+        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.END, {"code": 1})], "no code"),
+        ([(0, Type.HELLO, HELLO), (0, 7, b"")], "type 7 is not legal"),
+    ],
+)
+def test_frames_that_are_not_legal(agent: End, frames, text) -> None:
+    assert agent.take()[1] == Type.HELLO
+    for frame in frames:
+        agent.send(*frame)
+    while agent.take()[1] == Type.OPENED:
+        pass
+    assert text in agent.over().text
+
+
+def test_frame_that_is_too_long_or_too_short(credentials: Credentials) -> None:
+    for message in (bytes(BODY_MAX + STREAM_LEN + 2), b"", b"\0\0\0\0"):
+        end = End(credentials)
+        end.greet()
+        end.peer.say(message)
+        end.peer._flush()
+        assert refused(end).code in ("format", "state")
+        end.close()
+
+
+def test_reason_of_the_peer(agent: End) -> None:
+    agent.take()
+    agent.send(0, Type.REFUSED, {"code": "busy", "text": "too many\x07"})
+    over = agent.over()
+    assert (over.code, over.text, over.from_peer) == ("busy", "too many?", True)
+
+
+def test_peer_without_a_reason(agent: End) -> None:
+    agent.take()
+    agent.send(0, Type.REFUSED)
+    assert agent.over().text == "no reason"
+
+
+def test_proxy_takes_no_streams(proxy: End) -> None:
+    proxy.greet()
+    proxy.send(1, Type.OPEN, OPEN)
+    assert "type 2 is not legal" in refused(proxy).text
+
+
+def test_stream_of_the_proxy(proxy: End) -> None:
+    """OPENED completes it, and the agent's reason ends it."""
+    proxy.greet()
+    while not proxy.call(lambda: proxy.link.usable):
+        time.sleep(0.01)
+
+    def begin() -> Relay:
+        relay = proxy.relay()
+        relay.ready = proxy.loop.create_future()
+        number = proxy.link.open(relay, OPEN)
+        assert number == len(proxy.socks)
+        return relay
+
+    first, second = proxy.call(begin), proxy.call(begin)
+    assert [proxy.take()[:2], proxy.take()[:2]] == [(1, Type.OPEN), (2, Type.OPEN)]
+    proxy.send(1, Type.OPENED)
+    proxy.send(2, Type.END, {"code": "quota", "text": "no more"})
+
+    async def outcome(relay: Relay) -> None:
+        assert relay.ready
+        await relay.ready
+
+    def wait(relay: Relay) -> None:
+        asyncio.run_coroutine_threadsafe(outcome(relay), proxy.loop).result(PATIENCE)
+
+    wait(first)
+    with pytest.raises(ExchangeError, match="no more") as error:
+        wait(second)
+    assert error.value.code == "quota"
+    assert proxy.call(lambda: proxy.link.streams) == 1
+    proxy.send(1, Type.END)
+    proxy.send(1, Type.OPENED, b"x")  # of a stream that ended
+    third = proxy.call(begin)
+    proxy.take()
+    proxy.send(3, Type.OPENED, b"x")
+    assert refused(proxy).code == "state"
+    with pytest.raises(ExchangeError, match="OPENED is not legal"):
+        wait(third)
+
+
+def test_another_protocol(credentials: Credentials) -> None:
+    """An agent of the key exchange is no proxy."""
+    ours, theirs = socket.socketpair()
+    outcome: Future[str] = Future()
+
+    async def serve() -> None:
+        outer = await Outer.open(ours, "server", credentials, protocols=PROTOCOLS)
+        try:
+            await outer.handshake()
+        except ExchangeError as error:
+            outcome.set_result(error.text)
+        finally:
+            outer.drop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    theirs.settimeout(PATIENCE)
+    peer = BlockingTLS(theirs, "client", credentials)
+    with pytest.raises((ExchangeError, Truncated)):
+        peer.handshake()
+    assert "supports no version of this protocol" in outcome.result(PATIENCE)
+    thread.join(PATIENCE)
+
+
+def test_end_of_the_local_socket_while_it_writes(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    for _ in range(200):
+        agent.send(1, Type.DATA, bytes(1024))
+    agent.socks[0].close()
+    assert agent.take()[:2] == (1, Type.END)
+
+
+def test_name_of_this_computer(monkeypatch: pytest.MonkeyPatch, credentials: Credentials) -> None:
+    """A long one is cut between two characters."""
+    monkeypatch.setattr(links.platform, "node", lambda: "x" + "é" * 40)
+    end = End(credentials)
+    fields = cbor2.loads(end.take()[2])
+    assert fields["name"] == "x" + "é" * 31
+    end.close()
+
+
+def test_end_that_is_cancelled(tmp_path: Path, credentials: Credentials) -> None:
+    end = End(credentials)
+    end.greet()
+    end.send(1, Type.OPEN, OPEN)
+    end.take()
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks(end.loop):
+            if "End._run" in repr(task):
+                task.cancel()
+
+    end.loop.call_soon_threadsafe(cancel)
+    assert end.socks[0].recv(1) == b""
+    end.close()

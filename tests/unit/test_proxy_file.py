@@ -1,0 +1,201 @@
+"""The file of a proxy, and the entries of hosts in a policy (control-link.md 1)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from srdma.agent.accounts import account, host_of, remote_user
+from srdma.agent.policy import Policy, PolicyError
+from srdma.agent.remote.entries import Ports, bound_control
+from srdma.agent.remote.proxy_file import ProxyFile
+from srdma.control import Limits
+from srdma.errors import LocalError
+from srdma.identity import create_ca, issue
+from srdma.keyex.fields import ExchangeError
+
+PROXY = """socket = "agent.sock"
+nic = "10.1.0.2:4794"
+control = "control"
+peer = "spiffe://test/nic"
+[[identity]]
+name = "host-a"
+users = ["root", 1001]
+[[identity]]
+name = "host-b"
+"""
+POLICY = """worker = "w.sock"
+socket = "a.sock"
+[control]
+listen = "127.0.0.1:4794"
+path = "control"
+[quota]
+qps = 7
+[[identity]]
+name = "host-a"
+path = "control"
+[[container]]
+name = "1001"
+path = "c.sock"
+identities = ["host-a"]
+quota = { qps = 9 }
+[[host]]
+name = "left"
+identity = "spiffe://test/left"
+identities = ["host-a"]
+listen = ["127.0.0.1:7000-7002", "[::1]:7003"]
+quota = { qps = 8 }
+[[host]]
+name = "right"
+identity = "spiffe://test/right"
+identities = ["host-a"]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files")
+    create_ca(path, "test")
+    issue(path, "spiffe://test/nic", path / "control")
+    return path
+
+
+def proxy_of(folder: Path, text: str) -> ProxyFile:
+    (folder / "proxy.toml").write_text(text)
+    return ProxyFile(folder / "proxy.toml")
+
+
+def policy_of(folder: Path, text: str) -> Policy:
+    (folder / "agent.toml").write_text(text)
+    return Policy(folder / "agent.toml")
+
+
+def test_values_of_a_proxy(folder: Path) -> None:
+    file = proxy_of(folder, PROXY)
+    assert (file.socket, file.mode) == (Path("agent.sock"), 0o600)
+    assert (file.nic, file.peer) == (("10.1.0.2", 4794), "spiffe://test/nic")
+    assert file.control.identity == "spiffe://test/nic"
+    assert file.permits("host-a", 0) and file.permits("host-a", 1001)
+    assert not file.permits("host-a", 1002) and not file.permits("host-c", 0)
+    assert file.permits("host-b", os.getuid()) and not file.permits("host-b", 77)
+    assert not file.permits(["host-a"], 0)
+    before = file.stamp()
+    os.utime(folder / "control.pem", (1e9, 1e9))
+    assert file.stamp() != before
+    assert set(file.summary()) == {"socket", "nic", "host-a", "host-b"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ('socket = "agent.sock"', "", "socket is missing"),
+        ('socket = "agent.sock"', "more = 1\nsocket = 'a'", "the file has the unknown key 'more'"),
+        ('socket = "agent.sock"', 'socket = "a"\nmode = 512', "mode must be 0 to 0o777"),
+        ("10.1.0.2:4794", "nic.local:4794", 'nic must be "ADDRESS:PORT"'),
+        ("10.1.0.2:4794", "10.1.0.2:80", 'nic must be "ADDRESS:PORT"'),
+        ('control = "control"', 'control = "absent"', "absent.pem"),
+        ("spiffe://test/nic", "spiffe://test/*", "peer must be one identity"),
+        ('peer = "spiffe://test/nic"', "peer = 3", "peer must be one identity"),
+        ('"root", 1001', "", "users of an .* is no list"),
+        ('"root"', '"no such user"', "no user 'no such user'"),
+        ('name = "host-b"', 'name = "host-b"\npath = "b"', "unknown key 'path'"),
+        ("socket", "=", "is not TOML"),
+    ],
+)
+def test_proxy_file_that_is_not_legal(folder: Path, old: str, new: str, text: str) -> None:
+    assert old in PROXY
+    with pytest.raises(LocalError, match=text):
+        proxy_of(folder, PROXY.replace(old, new, 1))
+
+
+def test_proxy_file_without_identities(folder: Path) -> None:
+    with pytest.raises(LocalError, match="there is no"):
+        proxy_of(folder, PROXY[: PROXY.index("[[")])
+    with pytest.raises(LocalError, match="cannot read"):
+        ProxyFile(folder / "absent.toml")
+
+
+def test_file_that_is_not_legal_changes_nothing(folder: Path) -> None:
+    file = proxy_of(folder, PROXY)
+    file.path.write_text(PROXY.replace("10.1.0.2", "nowhere"))
+    with pytest.raises(LocalError):
+        file.load()
+    assert file.nic == ("10.1.0.2", 4794)
+
+
+def test_users_of_a_host(folder: Path) -> None:
+    """They are neither local users nor containers."""
+    policy = policy_of(folder, POLICY)
+    left, right = remote_user("left", 1001), remote_user("right", 0)
+    assert account(left) == "host left uid 1001"
+    assert (host_of(left), host_of(1001), host_of("left")) == ("left", "", "")
+    assert policy.permits("host-a", left) and policy.permits("host-a", right)
+    assert not policy.permits("host-b", left)
+    assert not policy.permits("host-a", remote_user("middle", 0))
+    limits = [policy.limits(user).qps for user in (left, right, "1001", 1001)]
+    assert limits == [8, 7, 9, 7]
+    assert policy.host_at(left).name == "left"
+    for user in (1001, "1001", remote_user("middle", 0)):
+        with pytest.raises(ExchangeError, match="only programs of a"):
+            policy.host_at(user)
+    names = ("left", "right", "middle")
+    found = [policy.host_named(f"spiffe://test/{name}") for name in names]
+    assert [host and host.name for host in found] == ["left", "right", None]
+    longest = remote_user("x" * 40, (1 << 32) - 2)
+    assert len(account(longest)) < 64
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ('name = "left"', 'name = "left:"', "a name of a .*host"),
+        ('name = "left"', f'name = "{"x" * 41}"', "1 to 40 letters"),
+        ('name = "left"', 'name = "right"', "same name: right"),
+        ('name = "left"', 'name = "left"\nport = 1', "unknown key 'port'"),
+        ('"spiffe://test/left"', '"spiffe://test/right"', "same identity"),
+        ('"spiffe://test/left"', '"spiffe://test/*"', "must be one identity"),
+        ('identities = ["host-a"]\nlisten', "identities = []\nlisten", "no list of names"),
+        ('["host-a"]\nlisten', '["host-z"]\nlisten', "there is no .*'host-z'"),
+        ('listen = ["127.0.0.1:7000-7002", "[::1]:7003"]', "listen = 1", "no list of addresses"),
+        ("127.0.0.1:7000-7002", "127.0.0.1:7002-7000", "give .ADDRESS:PORT"),
+        ("127.0.0.1:7000-7002", "127.0.0.1:80-7000", "ports of 1024 to 65535"),
+        ("127.0.0.1:7000-7002", "0.0.0.0:7000", "an address of this NIC"),
+        ("127.0.0.1:7000-7002", "nic:7000", "an address of this NIC"),
+        ("127.0.0.1:4794", "127.0.0.1", "control.: listen must be"),
+        ('listen = "127.0.0.1:4794"\n', "", "has the keys listen and path"),
+        ('path = "control"\n[quota]', 'path = ""\n[quota]', "path is no text"),
+        ('path = "control"\n[quota]', 'path = "absent"\n[quota]', "absent.pem"),
+    ],
+)
+def test_policy_that_is_not_legal(folder: Path, old: str, new: str, text: str) -> None:
+    assert old in POLICY
+    with pytest.raises(PolicyError, match=text):
+        policy_of(folder, POLICY.replace(old, new, 1))
+
+
+def test_control_and_hosts_need_each_other(folder: Path) -> None:
+    control = POLICY[POLICY.index("[control]") : POLICY.index("[quota]")]
+    for text in (POLICY.replace(control, ""), POLICY[: POLICY.index("[[host]]")]):
+        with pytest.raises(PolicyError, match="need each other"):
+            policy_of(folder, text)
+    for text in ("host = 1\n", "host = [1]\n"):
+        with pytest.raises(PolicyError, match="host is no list of tables"):
+            policy_of(folder, text + POLICY[: POLICY.index("[[host]]")])
+
+
+def test_ports_of_a_host(folder: Path) -> None:
+    assert str(Ports("::1", 7003, 7003)) == "[::1]:7003"
+    host = policy_of(folder, POLICY).host_at(remote_user("left", 0))
+    assert host.listen == (Ports("127.0.0.1", 7000, 7002), Ports("::1", 7003, 7003))
+    assert host.limits == Limits(qps=8)
+
+
+def test_control_address_in_use() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(LocalError, match=r"cannot listen at .* of .control"),
+    ):
+        bound_control(other.getsockname()[:2])
