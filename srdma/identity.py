@@ -7,6 +7,7 @@ overwritten with force=True. TLS verifies certificate chains; this module only r
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
@@ -107,6 +108,16 @@ def addresses_of(certificate: x509.Certificate) -> list[Address]:
     names = _names_of(certificate)
     found = names.get_values_for_type(x509.IPAddress) if names else []
     return [each for each in found if isinstance(each, Address)]
+
+
+def server_name(identity: str) -> str:
+    """The SNI that asks for an identity (protocol.md 8)."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:40] + ".srdma.alt"
+
+
+def fingerprint(certificate: x509.Certificate) -> bytes:
+    """SHA-256 of the certificate (DER), 32 bytes."""
+    return certificate.fingerprint(hashes.SHA256())
 
 
 def identity_of(certificate: x509.Certificate) -> str:

@@ -99,7 +99,7 @@ def refused(role: Role, made: BlockingTLS, mine: Message | bytes) -> str:
 
 def only_first(made: BlockingTLS, role: Role, credentials: Credentials) -> None:
     """Let a connection that has not begun have srdma/1 only."""
-    context = tls._context.__wrapped__(credentials)
+    context = tls._context.__wrapped__(credentials, tuple(tls.ALPN))
     context.set_alpn_protos([b"srdma/1"])
     context.set_alpn_select_callback(
         lambda _, offered: b"srdma/1" if b"srdma/1" in offered else SSL.NO_OVERLAPPING_PROTOCOLS

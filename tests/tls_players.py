@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Mapping
 
 from OpenSSL import SSL
 
@@ -29,14 +28,8 @@ class BlockingTLS(Inner):
     stream: its number; raw: messages carry their numbers.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        role: str,
-        credentials: Credentials,
-        protocols: Mapping[bytes, int] | None = None,
-    ) -> None:
-        super().__init__(role, credentials, protocols)
+    def __init__(self, sock: socket.socket, role: str, credentials: Credentials) -> None:
+        super().__init__(role, credentials)
         self.sock = sock
         self.stream, self.raw = 1, False
         self._most += STREAM_LEN

@@ -12,10 +12,10 @@ from srdma.agent.listener import NO_LISTENER, Admission, Listener
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.settings import Identity
 from srdma.errors import LocalError
-from srdma.identity import Credentials
+from srdma.identity import Credentials, server_name
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import Link
-from srdma.keyex.tls import Outer, server_name
+from srdma.keyex.tls import Outer
 
 BACKLOG = 1024
 

@@ -10,25 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import hashlib
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from OpenSSL import SSL, crypto
 
 from srdma.gid import plain_address
 from srdma.identity import (
     Credentials,
     IdentityError,
+    fingerprint,
     identity_of,
     parse_certificates,
     parse_crl,
     parse_key,
+    server_name,
 )
 from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
@@ -93,16 +94,12 @@ class _State:
 class _End:
     """Common part of Outer and Inner: one end of a TLS connection, without its transport."""
 
-    def __init__(
-        self, role: str, credentials: Credentials, protocols: Mapping[bytes, int] | None = None
-    ) -> None:
-        """protocols: ALPN names and versions, in order of preference; default: ALPN."""
+    def __init__(self, role: str, credentials: Credentials) -> None:
         self.version = 0  # 1 or 2 (ALPN), once the handshake is complete
-        self._protocols = ALPN if protocols is None else protocols
         self._most = MESSAGE_MAX  # bytes of a message
         self._buffer = bytearray()
         self.credentials = credentials
-        names = tuple(self._protocols)
+        names = tuple(self.protocols())
         self._tls = SSL.Connection(_context(credentials, names), None)
         self._state = _State(names)
         self._tls.set_app_data(self._state)
@@ -112,6 +109,10 @@ class _End:
             self._tls.set_connect_state()
         else:
             self._tls.set_accept_state()
+
+    def protocols(self) -> Mapping[bytes, int]:
+        """ALPN names and versions, in order of preference."""
+        return ALPN
 
     def peer_certificate(self) -> x509.Certificate:
         """The certificate of the peer. Raises ExchangeError (`identity`) without one."""
@@ -160,7 +161,7 @@ class _End:
 
     def _checked(self) -> tuple[str, str]:
         """Check a completed handshake. Returns the peer's identity and the key exchange group."""
-        version = self._protocols.get(self._tls.get_alpn_proto_negotiated())
+        version = self.protocols().get(self._tls.get_alpn_proto_negotiated())
         if not version:
             raise ExchangeError("tls", NO_PROTOCOL)
         self.version = version
@@ -215,9 +216,8 @@ class Outer(_End):
         role: str,
         credentials: Credentials,
         ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        protocols: Mapping[bytes, int] | None = None,
     ) -> None:
-        super().__init__(role, credentials, protocols)
+        super().__init__(role, credentials)
         self._reader, self._writer = ends
         self._peer = self._host("peername")
 
@@ -230,17 +230,16 @@ class Outer(_End):
         *,
         choose: Choose | None = None,
         expected: str = "",
-        protocols: Mapping[bytes, int] | None = None,
-    ) -> Outer:
+    ) -> Self:
         """A connection on this socket, which it owns from now on.
 
         choose: a server's credentials for an SNI; None refuses the client. expected: the identity
-        that a client asks for by SNI. protocols: see _End.
+        that a client asks for by SNI.
         """
         for level, option, value in _TCP_OPTIONS:
             with contextlib.suppress(OSError):  # a socket that is not TCP
                 sock.setsockopt(level, option, value)
-        made = cls(role, credentials, await asyncio.open_connection(sock=sock), protocols)
+        made = cls(role, credentials, await asyncio.open_connection(sock=sock))
         made._state.choose = choose
         if expected:
             made._tls.set_tlsext_host_name(server_name(expected).encode())
@@ -497,13 +496,3 @@ def _named(connection: SSL.Connection) -> None:
 @lru_cache(maxsize=1)
 def _nobody() -> SSL.Context:
     return SSL.Context(SSL.TLS_METHOD)
-
-
-def server_name(identity: str) -> str:
-    """The SNI that asks for an identity (protocol.md 8)."""
-    return hashlib.sha256(identity.encode()).hexdigest()[:40] + ".srdma.alt"
-
-
-def fingerprint(certificate: x509.Certificate) -> bytes:
-    """SHA-256 of the certificate (DER), 32 bytes."""
-    return certificate.fingerprint(hashes.SHA256())

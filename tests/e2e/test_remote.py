@@ -171,10 +171,10 @@ def test_listener_of_a_host_without_addresses(nic: Nic) -> None:
 
 
 def test_port_in_use_at_the_nic(nic: Nic) -> None:
-    agent = SystemAgent(nic.proxy().socket)
+    proxy = nic.proxy()
     settings = {"do": "listen", **SETTINGS}
-    first = ListenerChannel.open(agent, {**settings, "address": ["", 0]}, None)
-    event = event_of(nic.proxy("left").socket, {**settings, "address": [*first.address]})
+    first = ListenerChannel.open(SystemAgent(proxy.socket), {**settings, "address": ["", 0]}, None)
+    event = event_of(proxy.socket, {**settings, "address": [*first.address]})
     assert "the NIC cannot listen" in str(event["text"])
     first.close()
 

@@ -91,7 +91,8 @@ def test_socket_beside_the_event(agent: FakeAgent) -> None:
             whole[i : i + len(whole) // parts + 1]
             for i in range(0, len(whole), len(whole) // parts + 1)
         ]
-        control = worker_connection(SystemAgent(agent.path), Path("/run/w.ctl"), 5.0)
+        control, remote = worker_connection(SystemAgent(agent.path), Path("/run/w.ctl"), 5.0)
+        assert not remote
         assert not os.get_inheritable(control.fileno())
         assert not control.alive()
         control.close()
@@ -137,7 +138,7 @@ def test_private_agent_passes_nothing() -> None:
     agent = ThreadAgent()
     with contextlib.closing(agent), agent.open() as sock:
         sock.sendall(message(do="open", worker="/run/w.ctl"))
-        assert b"a channel begins with" in sock.recv(4096)
+        assert b"a private agent passes no connection" in sock.recv(4096)
 
 
 def test_agents_that_are_trusted(agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,11 @@ from srdma.agent.dial import dial
 from srdma.agent.policy import Policy, PolicyError
 from srdma.errors import LocalError
 from srdma.gid import plain_address
-from srdma.identity import Credentials, create_ca, issue
+from srdma.identity import Credentials, create_ca, issue, server_name
 from srdma.keyex import pace
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
-from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
+from srdma.keyex.tls import STREAM_LEN, Truncated
 from tests.exchange_players import offer
 from tests.host_players import IDENTITY, Host, cut, renews, session
 from tests.keyex_players import load, until

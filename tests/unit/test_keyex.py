@@ -452,7 +452,7 @@ def test_no_alpn(identities: Path, alpn: bytes) -> None:
         assert TLSPeer(server.other_end(), mine.cert, mine.key, alpn).converse() == b"tls"
         [event] = server.events()
         assert event["event"] == "refused"
-        assert event["text"] == "the peer does not support srdma/2 and srdma/1 (ALPN)"
+        assert event["text"] == "the peer supports no version of this protocol (ALPN)"
 
 
 def test_peer_without_tls(identities: Path) -> None:

@@ -16,12 +16,11 @@ from OpenSSL import SSL
 
 from srdma.control import Control, Kind
 from srdma.errors import RefusedError
-from srdma.identity import create_ca, issue, parse_certificates, parse_key
+from srdma.identity import create_ca, fingerprint, issue, parse_certificates, parse_key
 from srdma.keyex.exchange import Agreed, Event, Exchange, Install, Parameters, Send
 from srdma.keyex.messages import Handover
 from srdma.keyex.offers import End, Suite
 from srdma.keyex.secrets import Secrets
-from srdma.keyex.tls import fingerprint
 from tests.keyex_players import END, FakeWorker, Keyex, config, finished, load, run_pair
 
 A, B = "spiffe://test/a", "spiffe://test/b"

@@ -457,8 +457,8 @@ def test_inner_connection_of_tls_1_2(folder: Path, monkeypatch: pytest.MonkeyPat
     with against(folder, "client") as (peer, program):
         make = tls._context.__wrapped__
 
-        def old(credentials: Credentials) -> SSL.Context:
-            context = make(credentials)
+        def old(credentials: Credentials, names: tuple[bytes, ...]) -> SSL.Context:
+            context = make(credentials, names)
             context.set_min_proto_version(SSL.TLS1_2_VERSION)
             context.set_max_proto_version(SSL.TLS1_2_VERSION)
             return context

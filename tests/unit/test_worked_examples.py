@@ -21,6 +21,7 @@ from OpenSSL import SSL
 
 from srdma import gid
 from srdma.agent import rendezvous, resumption
+from srdma.identity import server_name
 from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
 from srdma.keyex.messages import (
@@ -35,7 +36,6 @@ from srdma.keyex.messages import (
 )
 from srdma.keyex.messages import encode as encode_message
 from srdma.keyex.offers import End, Suite
-from srdma.keyex.tls import server_name
 from tests import fields
 from tests.native import bindings
 from tests.reference import cbor, keyexchange, make_examples, worked, worked_exchange

@@ -56,10 +56,7 @@ class HostEntry:
             wanted = host if host in WILDCARDS else plain_address(host)
         except ValueError:
             raise ExchangeError("config", f"{host!r} is no IP address of the NIC") from None
-        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
-        found = [(p.address, port) for p in fits if p.first <= port <= p.last]
-        if port == 0:
-            found = [(p.address, one) for p in fits for one in range(p.first, p.last + 1)]
+        found = self._addresses(wanted, port)
         if not found:
             allowed = ", ".join(map(str, self.listen)) or "none"
             raise ExchangeError(
@@ -76,6 +73,13 @@ class HostEntry:
         raise ExchangeError(
             "config", f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
+
+    def _addresses(self, wanted: str, port: int) -> list[tuple[str, int]]:
+        """The permitted addresses that fit. port: 0 for any."""
+        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
+        if port:
+            return [(p.address, port) for p in fits if p.first <= port <= p.last]
+        return [(p.address, one) for p in fits for one in range(p.first, p.last + 1)]
 
 
 def _bound(address: tuple[str, int]) -> socket.socket:

@@ -12,14 +12,14 @@ from srdma.agent.accounts import User, remote_user
 from srdma.agent.audit import Audit
 from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
 from srdma.agent.remote.entries import HostEntry
-from srdma.agent.remote.link import PROTOCOLS, Link, refuse
+from srdma.agent.remote.link import Link, Wire, refuse
 from srdma.agent.remote.relay import Relay
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.control import Control
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError, integer
-from srdma.keyex.tls import Outer, PeerClosed
+from srdma.keyex.tls import PeerClosed
 
 LINKS_MAX = 4  # of one [[host]]
 LOOK = 1.0  # seconds between two looks at the policy
@@ -65,7 +65,7 @@ class Hosts(Entrance):
     async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
         own = self._rule.control_identity()
         try:
-            outer = await Outer.open(sock, "server", own.credentials, protocols=PROTOCOLS)
+            wire = await Wire.open(sock, "server", own.credentials)
         except (Error, OSError):
             sock.close()
             return
@@ -76,31 +76,31 @@ class Hosts(Entrance):
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 own.clock.check(own.credentials)
-                identity, _ = await outer.handshake(self._turn)
+                identity, _ = await wire.handshake(self._turn)
             own.check(identity)
             host = self._rule.host_named(identity)
             if host is None:
                 raise ExchangeError("identity", "the policy was replaced during the handshake")
-            self._begin(outer, host)
+            self._begin(wire, host)
             kept = True
         except ExchangeError as error:
             self._house.audit(
                 "refused", address=candidate.address, code=error.code, text=error.text
             )
-            await refuse(outer, error)
+            await refuse(wire, error)
         except (TimeoutError, PeerClosed):
             pass
         finally:
             if not kept:
-                outer.drop()
+                wire.drop()
 
-    def _begin(self, outer: Outer, host: HostEntry) -> None:
+    def _begin(self, wire: Wire, host: HostEntry) -> None:
         link: Link
-        link = Link(outer, lambda number, fields: self._opened(link, host, number, fields))
+        link = Link(wire, lambda number, fields: self._opened(link, host, number, fields))
         link.greeted = lambda: self._greeted(link, host)
         same = [each for each, of in self._links.items() if of.name == host.name]
         if len(same) >= LINKS_MAX:
-            same[0].drop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
+            same[0].stop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
         self._links[link] = host
         self._later(self._run(link, host))
 
@@ -129,7 +129,7 @@ class Hosts(Entrance):
             for link, host in [*self._links.items()]:
                 now = self._rule.host_named(host.identity)
                 if now is None or now.name != host.name:
-                    link.drop(ExchangeError("policy", "the policy has this host no more"))
+                    link.stop(ExchangeError("policy", "the policy has this host no more"))
 
     def _opened(self, link: Link, host: HostEntry, number: int, fields: dict[str, Any]) -> None:
         """Serve a stream. Raises ExchangeError, which ends the link, for a malformed OPEN."""

@@ -16,8 +16,7 @@ from srdma.keyex.exchange import printable
 from srdma.keyex.fields import ExchangeError, integer, plain_map, text
 from srdma.keyex.tls import STREAM_LEN, Outer, PeerClosed
 
-# The framing is that of version 2 of the key exchange: a stream number before each message.
-PROTOCOLS = {b"srdma-control/1": 2}
+PROTOCOLS = {b"srdma-control/1": 2}  # messages begin with a stream number, as in srdma/2
 BODY_MAX = 65_535
 NAME_MAX = 64  # bytes of a host name in HELLO
 TEXT_MAX = 1_000  # bytes of a reason
@@ -25,7 +24,15 @@ HEARTBEAT = 3.0  # seconds without a frame, after which an end sends HEARTBEAT
 SILENCE = 10.0  # seconds without a frame of the peer, after which the link ends
 CROWDED = 1 << 20  # bytes that wait for TCP, above which local sockets are not read
 NUMBER_MAX = (1 << 32) - 1
+FIRST = "the first frame must be HELLO"
 UNREACHABLE = "unreachable"  # code of the end of a link
+
+
+class Wire(Outer):
+    """TLS of a control link. Messages are frames without their length."""
+
+    def protocols(self) -> Mapping[bytes, int]:
+        return PROTOCOLS
 
 
 class Type(IntEnum):
@@ -66,10 +73,11 @@ class Link:
     from the local one when its HELLO came.
     """
 
-    def __init__(self, outer: Outer, opened: Opened | None) -> None:
-        """outer: after its handshake. opened: takes the streams that a proxy opens; None: this end
+    def __init__(self, wire: Wire, opened: Opened | None) -> None:
+        """wire: after its handshake. opened: takes the streams that a proxy opens; None: this end
         is the proxy."""
-        self._outer, self._opened = outer, opened
+        self._wire, self._opened = wire, opened
+        self._task: asyncio.Task[Any] | None = None  # of run()
         self._streams: dict[int, Stream] = {}
         self._next = 1
         self._sent_at = self._heard_at = time.monotonic()
@@ -84,22 +92,25 @@ class Link:
         """Process frames until the link ends. Returns the reason, for the peer's programs too."""
         hello = {"name": _short(platform.node(), NAME_MAX), "time": int(time.time())}
         self.send(0, Type.HELLO, cbor2.dumps(hello, canonical=True))
-        beating = asyncio.ensure_future(self._beat())
+        beating, self._task = asyncio.ensure_future(self._beat()), asyncio.current_task()
+        assert self._task
         try:
             while True:
-                message = await self._outer.message()
+                message = await self._wire.message()
                 self._heard_at = time.monotonic()
                 self._frame(message)
         except ExchangeError as error:
             self.over = self.over or error
             if not error.from_peer and error.code != UNREACHABLE:
-                await refuse(self._outer, error)
+                await refuse(self._wire, error)
         except PeerClosed as end:
             text = str(end) or "the other end closed it"
             self.over = self.over or ExchangeError(UNREACHABLE, text)
         except asyncio.CancelledError:
-            self.over = self.over or ExchangeError(UNREACHABLE, "this end closed it")
-            raise
+            if self.over is None or self._task.uncancel() > 0:
+                self.over = self.over or ExchangeError(UNREACHABLE, "this end closed it")
+                raise
+            await refuse(self._wire, self.over)  # after stop()
         finally:
             beating.cancel()
             if self._room:
@@ -107,10 +118,16 @@ class Link:
             self._finish()
         return self.over
 
+    def stop(self, reason: ExchangeError) -> None:
+        """End the link, and tell the peer why: run() returns soon."""
+        if self.over is None and self._task:
+            self.over = reason
+            self._task.cancel()
+
     def drop(self, reason: ExchangeError) -> None:
         """End the link at once: run() returns soon."""
         self.over = self.over or reason
-        self._outer.drop()
+        self._wire.drop()
 
     @property
     def usable(self) -> bool:
@@ -149,7 +166,7 @@ class Link:
 
     def crowded(self, stream: Stream) -> bool:
         """True if much waits for TCP: the stream reads no more until resume()."""
-        if self._outer.unsent <= CROWDED:
+        if self._wire.unsent <= CROWDED:
             return False
         self._paused.add(stream)
         if self._room is None or self._room.done():
@@ -159,13 +176,13 @@ class Link:
     def send(self, number: int, kind: Type, body: bytes = b"") -> None:
         if self.over is None:
             self._sent_at = time.monotonic()
-            self._outer.send(number.to_bytes(STREAM_LEN, "big") + _byte(kind) + body)
+            self._wire.send(number.to_bytes(STREAM_LEN, "big") + _byte(kind) + body)
 
     # Internal ---------------------------------------------------------------
 
     async def _drained(self) -> None:
         with contextlib.suppress(OSError):  # run() reports it
-            await self._outer.drained()
+            await self._wire.drained()
         paused, self._paused = self._paused, set()
         for stream in paused:
             stream.resume()
@@ -187,28 +204,34 @@ class Link:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.ended(self.over)
-        self._outer.drop()
+        self._wire.drop()
 
     def _frame(self, message: bytes) -> None:
         """Process a frame. Raises ExchangeError, which ends the link."""
         number, body = int.from_bytes(message[:STREAM_LEN], "big"), message[STREAM_LEN + 1 :]
         kind = message[STREAM_LEN] if len(message) > STREAM_LEN else -1
-        if not self._greeted and kind not in (Type.HELLO, Type.REFUSED):
-            raise ExchangeError("state", "the first frame must be HELLO")
-        match kind, number:
-            case Type.HELLO, 0 if not self._greeted:
-                self._hello(body)
-            case Type.HEARTBEAT, 0 if not body:
-                pass
-            case Type.REFUSED, 0:
-                raise _of_reason(body) or ExchangeError("state", "no reason", from_peer=True)
-            case Type.OPEN, _ if self._opened and number == self._next < NUMBER_MAX:
-                self._next += 1
-                self._opened(number, plain_map(body, BODY_MAX))
-            case ((Type.OPENED | Type.DATA | Type.END), _) if 0 < number < self._next:
-                self._pass(number, Type(kind), body)
-            case _:
-                raise ExchangeError("state", f"a frame of type {kind} is not legal here")
+        if number == 0:
+            self._of_link(kind, body)
+        elif not self._greeted:
+            raise ExchangeError("state", FIRST)
+        elif kind == Type.OPEN and self._opened and number == self._next < NUMBER_MAX:
+            self._next += 1
+            self._opened(number, plain_map(body, BODY_MAX))
+        elif kind in (Type.OPENED, Type.DATA, Type.END) and number < self._next:
+            self._pass(number, Type(kind), body)
+        else:
+            raise _illegal(kind)
+
+    def _of_link(self, kind: int, body: bytes) -> None:
+        """Process a frame of stream 0. Raises ExchangeError."""
+        if kind == Type.REFUSED:
+            raise _of_reason(body) or ExchangeError("state", "no reason", from_peer=True)
+        if kind == Type.HELLO and not self._greeted:
+            self._hello(body)
+        elif not self._greeted:
+            raise ExchangeError("state", FIRST)
+        elif kind != Type.HEARTBEAT or body:
+            raise _illegal(kind)
 
     def _pass(self, number: int, kind: Type, body: bytes) -> None:
         if (stream := self._streams.get(number)) is None:
@@ -222,7 +245,7 @@ class Link:
         elif kind is Type.OPENED and not body and not self._opened:
             stream.opened()
         else:
-            raise ExchangeError("state", f"a frame of type {kind.name} is not legal here")
+            raise _illegal(kind)
 
     def _hello(self, body: bytes) -> None:
         fields = plain_map(body, BODY_MAX)
@@ -235,9 +258,13 @@ class Link:
         self.greeted()
 
 
-async def refuse(outer: Outer, reason: ExchangeError) -> None:
+def _illegal(kind: int) -> ExchangeError:
+    return ExchangeError("state", f"a frame of type {kind} is not legal here")
+
+
+async def refuse(wire: Wire, reason: ExchangeError) -> None:
     """Send REFUSED and close the connection."""
-    await outer.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(reason))
+    await wire.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(reason))
 
 
 def _byte(kind: Type) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections import Counter
 from functools import partial
 from typing import Any, NoReturn
@@ -14,7 +15,7 @@ from srdma.agent.channel import Channel
 from srdma.agent.client import message_of
 from srdma.agent.closing import close_drained
 from srdma.agent.dial import dial
-from srdma.agent.remote.link import PROTOCOLS, UNREACHABLE, Link
+from srdma.agent.remote.link import UNREACHABLE, Link, Wire
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.remote.relay import Relay
 from srdma.agent.service import CHANNELS_PER_USER, SETTINGS_TIMEOUT
@@ -22,11 +23,11 @@ from srdma.agent.tasks import cancelled
 from srdma.control import peer_of
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
-from srdma.keyex.tls import Outer, PeerClosed
+from srdma.keyex.tls import PeerClosed
 
 HANDSHAKE_TIMEOUT = 10.0  # seconds to connect, and for the handshake
 PAUSE_LEAST, PAUSE_MOST = 0.1, 5.0  # seconds between two attempts to connect
-PATIENCE = 5.0  # seconds that a program waits for a link
+PATIENCE = 5.0  # seconds after the end of a link, for which programs wait for another one
 WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
 NAMED = {"connect", "accept", "listen"}  # channels that begin with the name of an identity
 
@@ -40,6 +41,7 @@ class Proxy:
         self._usable = asyncio.Event()
         self.tried = asyncio.Event()  # set after the first attempt to connect
         self._why = ExchangeError(UNREACHABLE, "the proxy has just started")
+        self._lost_at = time.monotonic()
         self._users: Counter[int] = Counter()  # channels and control connections of each user
         self._channels: dict[Relay, tuple[str, int]] = {}  # with identity and user
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +85,7 @@ class Proxy:
                 text = str(error) or "it closed, or did not answer"
                 self._why = ExchangeError(UNREACHABLE, text)
             if self._link:
-                pause = PAUSE_LEAST
+                pause, self._lost_at = PAUSE_LEAST, time.monotonic()
             self._link = None
             self._usable.clear()
             self._audit("unlinked", code=self._why.code, text=self._why.text)
@@ -98,16 +100,14 @@ class Proxy:
         file = self._file
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             sock = await dial(*file.nic)
-            outer = await Outer.open(
-                sock, "client", file.control, expected=file.peer, protocols=PROTOCOLS
-            )
+            wire = await Wire.open(sock, "client", file.control, expected=file.peer)
             try:
-                identity, _ = await outer.handshake()
+                identity, _ = await wire.handshake()
                 check_identity(identity, [file.peer])
             except BaseException:
-                outer.drop()
+                wire.drop()
                 raise
-        link = Link(outer, None)
+        link = Link(wire, None)
         link.greeted = lambda: self._greeted(link)
         return await link.run()
 
@@ -120,12 +120,12 @@ class Proxy:
     async def _up(self) -> Link:
         """A link, for which a program waits a little. Raises ExchangeError."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(max(self._lost_at + PATIENCE - time.monotonic(), 0)):
                 await self._usable.wait()
         if self._link and self._link.usable:
             return self._link
         raise ExchangeError(
-            UNREACHABLE,
+            "worker",
             f"no link to the NIC at {self._file.nic[0]}:{self._file.nic[1]}: {self._why.text}",
         )
 

@@ -92,7 +92,7 @@ def test_end_of_a_host(ends: Ends) -> None:
     """The proxy of host a ends: its QPs end at the peer, with a reason."""
     client, server = ends.connect()
     with server:
-        ends.proxies[0].kill()
+        ends.proxies[0].process.kill()
         until(lambda: failed(server.qp))
         assert server.qp.reason == "PEER_HOST_GONE"
     client.close()
