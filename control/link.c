@@ -185,9 +185,10 @@ int link_data(struct link *l, uint32_t number, const uint8_t *data, size_t len)
 	return l->crowded;
 }
 
-/* Sends REFUSED, and gives the peer some time to read it. */
-static void refuse(struct link *l, const struct reason *r)
+void link_refuse(struct link *l, const struct reason *r)
 {
+	if (l->state != OPEN)
+		return;
 	l->over = *r;
 	end_streams(l);
 	l->state = ENDING;
@@ -250,7 +251,7 @@ static void open_stream(struct link *l, const struct frame *f)
 	struct reason r;
 
 	if (protocol_open(&o, f, &r))
-		refuse(l, &r);
+		link_refuse(l, &r);
 	else if (!o.to_worker)
 		refuse_stream(l, f->stream, "policy",
 			      "this NIC has no agent: its srdma-control serves "
@@ -309,7 +310,7 @@ static void take_frame(struct link *l, const struct frame *f)
 		link_drop(l, r.code, r.text);
 		return;
 	}
-	refuse(l, &r);
+	link_refuse(l, &r);
 }
 
 static void refuse_frame(struct link *l, int rc)
@@ -322,7 +323,7 @@ static void refuse_frame(struct link *l, int rc)
 			   FRAME_BODY_MAX);
 	else
 		reason_set(&r, "state", "a frame has no type");
-	refuse(l, &r);
+	link_refuse(l, &r);
 }
 
 /* Takes all complete frames. They are wiped: they may contain secrets. */

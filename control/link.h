@@ -27,6 +27,8 @@ int link_create(struct link **out, const struct link_params *p, SSL *ssl);
 /* Closes the link and all its streams at once. */
 void link_destroy(struct link *l);
 
+/* Ends the link, and tells the peer why. It is closed within 1 s. */
+void link_refuse(struct link *l, const struct reason *r);
 /* Ends the link without a message to the peer. */
 void link_drop(struct link *l, const char *code, const char *text);
 

@@ -21,7 +21,8 @@
 #include "offload/process.h"
 
 enum {
-	LINKS_MAX = 4, /* of the proxy; one more ends the oldest */
+	LINKS_MAX = 4,		    /* of the proxy; one more ends the oldest */
+	LINKS_ROOM = 2 * LINKS_MAX, /* with those that are ending */
 	BACKLOG = 128,
 };
 
@@ -33,9 +34,7 @@ struct server {
 	struct entrance *entrance;
 	struct stream_worker worker;
 	struct link_params link_params;
-	/* The oldest first. Links that are ending count until they are closed.
-	 */
-	struct link *link[LINKS_MAX];
+	struct link *link[LINKS_ROOM]; /* the oldest first */
 	unsigned links;
 	int over;
 };
@@ -88,14 +87,33 @@ static void remove_link(struct server *s, unsigned i)
 		(s->links - i) * sizeof(*s->link));
 }
 
+/* Makes room for one more link. */
+static void end_oldest(struct server *s)
+{
+	struct link *oldest = NULL;
+	unsigned open = 0;
+	struct reason r;
+
+	reason_set(&r, "busy", "more than %d links of this host", LINKS_MAX);
+	for (unsigned i = s->links; i-- > 0;) {
+		if (link_over(s->link[i]))
+			continue;
+		oldest = s->link[i];
+		open++;
+	}
+	if (open == LINKS_MAX)
+		link_refuse(oldest, &r);
+	if (s->links == LINKS_ROOM) {
+		link_drop(s->link[0], r.code, r.text);
+		remove_link(s, 0);
+	}
+}
+
 static void admit(void *ctx, SSL *ssl)
 {
 	struct server *s = ctx;
 
-	if (s->links == LINKS_MAX) {
-		link_drop(s->link[0], "busy", "more than 4 links of this host");
-		remove_link(s, 0);
-	}
+	end_oldest(s);
 	if (link_create(&s->link[s->links], &s->link_params, ssl) == 0)
 		s->links++;
 }
