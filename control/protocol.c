@@ -86,8 +86,7 @@ static int take_of_stream(const struct frame *f, int live, struct reason *r)
 	if (f->type == FRAME_END)
 		return reason_decode(r, f->body, f->len) ? -EPROTO
 							 : PROTOCOL_END;
-	return reason_set(r, "state", "a frame of type %s is not legal here",
-			  f->type == FRAME_DATA ? "DATA" : "OPENED");
+	return illegal(r, f);
 }
 
 static int take_on_zero(struct protocol *p, const struct frame *f,
@@ -105,7 +104,9 @@ static int take_on_zero(struct protocol *p, const struct frame *f,
 int protocol_take(struct protocol *p, const struct frame *f, int live,
 		  struct reason *r)
 {
-	if (!p->greeted && f->type != FRAME_HELLO && f->type != FRAME_REFUSED)
+	if (!p->greeted &&
+	    (f->stream ||
+	     (f->type != FRAME_HELLO && f->type != FRAME_REFUSED)))
 		return reason_set(r, "state", "the first frame must be HELLO");
 	if (!f->stream)
 		return take_on_zero(p, f, r);

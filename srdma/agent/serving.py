@@ -16,7 +16,7 @@ from srdma.agent.accounts import Door
 from srdma.agent.audit import Audit
 from srdma.errors import LocalError
 
-BACKLOG = 128
+BACKLOG = 512  # as of a worker
 LOOK = 2.0  # seconds between two looks at the files of the configuration
 
 
