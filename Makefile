@@ -350,9 +350,10 @@ check-c: $(C_TESTS)
 	@.ci/check-c $(C_TESTS)
 
 SANITIZER_CC := $(if $(shell command -v clang),clang,$(CC))
-asan:
+asan: native
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
-		SANITIZE=address,undefined check-c check-bench
+		SANITIZE=address,undefined check-c check-bench offload control
+	@BUILD=$(abspath $(BUILD))/asan $(PYTEST) -m 'not slow' tests/e2e/test_srdma_control.py
 
 # Standalone benchmark programs: they must succeed without memory leaks.
 check-bench: bench

@@ -10,8 +10,7 @@
 #include "offload/wallclock.h"
 
 /* The best groups that this OpenSSL has (docs/protocol.md 8). */
-static const char *const groups[] = { "X25519MLKEM768:X25519:P-256",
-				      "X25519:P-256" };
+static char groups[][40] = { "X25519MLKEM768:X25519:P-256", "X25519:P-256" };
 
 static const char *last_error(void)
 {

@@ -105,8 +105,7 @@ int protocol_take(struct protocol *p, const struct frame *f, int live,
 		  struct reason *r)
 {
 	if (!p->greeted &&
-	    (f->stream ||
-	     (f->type != FRAME_HELLO && f->type != FRAME_REFUSED)))
+	    (f->stream || (f->type != FRAME_HELLO && f->type != FRAME_REFUSED)))
 		return reason_set(r, "state", "the first frame must be HELLO");
 	if (!f->stream)
 		return take_on_zero(p, f, r);

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -64,13 +63,11 @@ class SmallNic:
         options = options_of(self.folder, self.worker, self.port)
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen([CONTROL, *options, *self.more], stderr=errors)
-        self.undo.callback(self.process.wait)
-        self.undo.callback(self.process.kill)
+        self.undo.callback(self.stop)
         until(lambda: self.log("started"))
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """The log lines of this event."""
-        assert self.process.poll() is None or self.process.returncode in (0, -signal.SIGKILL)
         lines = map(json.loads, self.errors.read_text().splitlines())
         return [line for line in lines if line["event"] == event]
 
@@ -79,9 +76,10 @@ class SmallNic:
         until(lambda: self.log(event))
         return self.log(event)[0]
 
-    def stop(self) -> int:
+    def stop(self) -> None:
+        """SIGTERM ends it."""
         self.process.terminate()
-        return self.process.wait(WAIT)
+        assert self.process.wait(WAIT) == 0, self.errors.read_text()
 
     def proxy(
         self, name: str = "left", *, peer: str = NIC, processes: int = 1, file: str = "proxy"

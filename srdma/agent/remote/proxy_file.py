@@ -80,7 +80,7 @@ class ProxyFile:
         return [Way(path) for path in self._paths(self.socket)] if self.forward else [self]
 
     def worker_paths(self) -> list[Path]:
-        """What the listening sockets of `forward` stand for, in the order of places()."""
+        """Paths on the NIC, in the order of places()."""
         return self._paths(self.worker)
 
     def _paths(self, first: Path) -> list[Path]:

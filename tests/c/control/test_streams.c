@@ -33,7 +33,7 @@ static void fill(uint32_t first, uint32_t step)
 	assert_int_equal(table.count, STREAMS_MAX);
 }
 
-/* Those with the index i % 3 == 0 were removed, if removed is 1. */
+/* removed 1: the streams with the index i % 3 == 0 were removed. */
 static void check(int removed)
 {
 	for (uint32_t i = 0; i < STREAMS_MAX; i++) {
