@@ -38,7 +38,7 @@ from srdma.control.messages import (
     Rotation,
     values_of,
 )
-from srdma.control.sockets import check_user, connect_error
+from srdma.control.sockets import check_user, connect_error, served_by
 from srdma.errors import ClosedError, DeviceError, LocalError, RefusedError, Timeout, WorkerGone
 from srdma.native import control
 from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
@@ -92,6 +92,11 @@ class Control:
 
     def close(self) -> None:
         self._sock.close()
+
+    def is_of(self, pid: int) -> bool:
+        """True if the process of this pid, which HELLO told, is one of this computer (and of this
+        PID namespace): it or its parent listens at the control socket."""
+        return served_by(self._sock, pid)
 
     def detach(self) -> socket.socket:
         """The socket, which the caller owns from now on. No request may be outstanding."""
