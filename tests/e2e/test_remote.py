@@ -219,7 +219,7 @@ def test_proxy_without_an_agent(nic: Nic) -> None:
     with pytest.raises(DeviceError, match=r"no link to the NIC at .*no listener at"):
         proxy.connect(nic.worker)
     nic.agent.start()
-    proxy.connect(nic.worker).close()
+    until(lambda: attempt(lambda: proxy.connect(nic.worker).close()))
 
 
 def test_end_of_the_proxy(nic: Nic) -> None:

@@ -165,7 +165,7 @@ def test_hello_of_both_ends(agent: End) -> None:
     while not agent.call(lambda: agent.link.usable):
         time.sleep(0.01)
     assert agent.link.name == "p?" + "x" * 60
-    assert abs(agent.link.ahead + time.time()) < PATIENCE
+    assert abs(agent.link.ahead + time.time()) < PATIENCE  # HELLO told 1970
 
 
 def test_bytes_of_a_channel(agent: End) -> None:

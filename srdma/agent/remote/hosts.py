@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User, remote_user
 from srdma.agent.audit import Audit
+from srdma.agent.clock import HostTime
 from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
 from srdma.agent.remote.entries import HostEntry
 from srdma.agent.remote.link import Link, Wire, refuse
@@ -28,6 +29,8 @@ UID_MAX = (1 << 32) - 2
 
 class Rule(Protocol):
     """The policy, as far as it concerns hosts."""
+
+    host_time: HostTime
 
     def control_identity(self) -> Identity: ...
 
@@ -119,8 +122,9 @@ class Hosts(Entrance):
     def _greeted(self, link: Link, host: HostEntry) -> None:
         self._house.audit(
             "linked", host=host.name, identity=host.identity, computer=link.name,
-            ahead=round(link.ahead),
+            ahead=link.ahead,
         )  # fmt: skip
+        self._rule.host_time.told(link.epoch)
 
     async def _look(self) -> NoReturn:
         """End the links of hosts that the policy does not have any more."""

@@ -115,7 +115,7 @@ class Proxy:
         self._link = link
         self._usable.set()
         self.tried.set()
-        self._audit("linked", peer=self._file.peer, computer=link.name, ahead=round(link.ahead))
+        self._audit("linked", peer=self._file.peer, computer=link.name, ahead=link.ahead)
 
     async def _up(self) -> Link:
         """A link, for which a program waits a little. Raises ExchangeError."""
@@ -186,7 +186,7 @@ class Proxy:
         link, (host, port) = self._link, self._file.nic
         fields: dict[str, Any] = {"nic": f"{host}:{port}", "peer": self._file.peer}
         if link:
-            fields |= {"computer": link.name, "ahead": round(link.ahead), "streams": link.streams}
+            fields |= {"computer": link.name, "ahead": link.ahead, "streams": link.streams}
         else:
             fields["text"] = self._why.text
         channel.report("status", **fields)
