@@ -38,7 +38,7 @@ from srdma.control.messages import (
     Rotation,
     values_of,
 )
-from srdma.control.sockets import check_user, connect_error, served_by
+from srdma.control.sockets import check_user, close_all, connect_error, served_by
 from srdma.errors import ClosedError, DeviceError, LocalError, RefusedError, Timeout, WorkerGone
 from srdma.native import control
 from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
@@ -121,7 +121,7 @@ class Control:
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
             data, fds = self._receive()
-            _close_all(fds)
+            close_all(fds)
             _wipe(data)  # a KEY answer holds secrets
 
     def request(
@@ -180,7 +180,7 @@ class Control:
         data = bytearray()
         with contextlib.suppress(ConnectionError):
             data, fds = self._receive()
-            _close_all(fds)
+            close_all(fds)
         head = control.peek(data) if data else None
         if head is None:
             raise WorkerGone(f"{self._where} closed the connection")
@@ -229,17 +229,17 @@ class Control:
             self._wait_for(select.POLLIN, deadline)
             data, fds = self._receive()
             if len(data) < control.HEADER_LEN:
-                _close_all(fds)
+                close_all(fds)
                 raise WorkerGone(f"{self._where} closed the connection")
             head = control.peek(data)
             if head is not None and head[:2] == (kind, tag):
                 break
-            _close_all(fds)  # the answer to a request that timed out
+            close_all(fds)  # the answer to a request that timed out
             _wipe(data)
         try:
             return self._values(kind, head[2], data), fds
         except DeviceError:
-            _close_all(fds)
+            close_all(fds)
             raise
         finally:
             _wipe(data)
@@ -495,9 +495,3 @@ class Control:
 
 def _wipe(secret: bytearray) -> None:
     secret[:] = bytes(len(secret))
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)

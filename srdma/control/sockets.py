@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 from srdma.errors import DeviceError, NoWorkerError
@@ -82,3 +84,10 @@ def check_user(sock: socket.socket, path: Path, trusted: int | None = None) -> N
             f"{path}: the worker is of user {uid}, this process is of user {own}: "
             "use a worker of this user or of root, or a system agent (agent=)"
         )
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Close file descriptors that arrived beside a message."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
