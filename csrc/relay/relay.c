@@ -177,6 +177,11 @@ static uint64_t packets_sent(const struct srdma_relay *r)
 	       r->env.stats.packets_unprotected_sent;
 }
 
+uint64_t srdma_relay_now(const struct srdma_relay *r)
+{
+	return r->env.now;
+}
+
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 {
 	struct srdma_port *host = r->env.host, *wire = r->env.wire;

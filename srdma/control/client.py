@@ -444,13 +444,14 @@ class Control:
                 return None
             raise
 
-    def restrict(self, account: str, limits: Limits) -> None:
+    def restrict(self, account: str, limits: Limits, keep: int = 0) -> None:
         """Prepare this connection, which has the role for all legs, for a program of another user:
-        it loses the role, and everything made by it is charged to the account.
+        it loses the role, and everything made by it is charged to the account. keep: seconds for
+        which a leg over verbs outlives it.
 
         RefusedError with EDQUOT: the account has too many connections.
         """
-        self.request(Kind.RESTRICT, [*values_of(limits), account])
+        self.request(Kind.RESTRICT, [*values_of(limits), account, keep])
 
     def expire(self, qpn: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""
