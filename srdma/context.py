@@ -16,6 +16,7 @@ from srdma.agent.accounts import uid_of
 from srdma.agent.client import Agent, SystemAgent
 from srdma.agent.private import PrivateAgent
 from srdma.control import TIMEOUT, Control, Hello, HostKind, socket_path, thread_path
+from srdma.control.lasting import LastingControl
 from srdma.errors import DeviceError, Error, LocalError, NoWorkerError, WorkerGone
 from srdma.native.leg import counter_names
 
@@ -67,6 +68,7 @@ class Context(Resource):
         except BaseException:
             self._control.close()
             raise
+        self._control = self.lasting(self._control)
         if self.hello.host_kind == HostKind.SHM and not self._restricted:
             _allow_process_vm(self.hello.pid)
         # Start at a random process: most programs have one PD, which must not all share process 0.
@@ -138,6 +140,25 @@ class Context(Resource):
     def name(self) -> str:
         """Name of the worker, its option --name."""
         return self.hello.name
+
+    def lasting(self, control: Control, thread: int = 0, token: bytes = b"") -> Control:
+        """The control connection of this Context, or of a PD with this token. If the worker is on
+        another computer, it is made again when it ends (control-link.md 4)."""
+        if not self.remote:
+            return control
+        path = thread_path(self.path, thread)
+
+        def again() -> Control:
+            made = self._from_agent(path)
+            try:
+                if token:
+                    made.attach(token)
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+        return LastingControl(control, again)
 
     def connect(self, thread: int = 0) -> Control:
         """A new control connection to worker process `thread`; the caller closes it."""

@@ -81,6 +81,7 @@ class PD(Resource):
             # A separate control connection: a leg ends with the connection that opened it.
             self._control = self.connect()
             self._leg, self._info = open_leg(self._control, ctx.hello, ring, shared=bool(group))
+            self._control = ctx.lasting(self._control, self.thread, self._info.token)
             self._engine = Engine(self._leg, self._control)
         except BaseException:
             if self._control is not None:

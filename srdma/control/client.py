@@ -62,7 +62,7 @@ class Control:
         sock.setblocking(False)
         forked.drop(sock)
         self._sock = sock
-        self._where = where
+        self.where = where
         self._lock = threading.Lock()
         self._tag = 0
         self._buffer = bytearray(control.MAX_MESSAGE)  # for answers: a secret can be wiped
@@ -183,7 +183,7 @@ class Control:
             close_all(fds)
         head = control.peek(data) if data else None
         if head is None:
-            raise WorkerGone(f"{self._where} closed the connection")
+            raise WorkerGone(f"{self.where} closed the connection")
         try:
             return head[1], self._values(Kind(head[0]), head[2], data)
         except RefusedError as refused:
@@ -193,13 +193,13 @@ class Control:
     def _errors(self, kind: Kind, timeout: float) -> Iterator[None]:
         """Raise the errors of the class for those of the socket."""
         if self._sock.fileno() < 0:
-            raise ClosedError(f"the connection to {self._where} is closed")
+            raise ClosedError(f"the connection to {self.where} is closed")
         try:
             yield
         except TimeoutError as e:
-            raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
+            raise Timeout(f"{self.where} did not answer {kind.name} in {timeout} s") from e
         except ConnectionError as e:
-            raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
+            raise WorkerGone(f"{self.where} ended: {e.strerror}") from e
 
     def _post(
         self, kind: Kind, tag: int, values: Sequence[Any], fds: Sequence[int], deadline: float
@@ -230,7 +230,7 @@ class Control:
             data, fds = self._receive()
             if len(data) < control.HEADER_LEN:
                 close_all(fds)
-                raise WorkerGone(f"{self._where} closed the connection")
+                raise WorkerGone(f"{self.where} closed the connection")
             head = control.peek(data)
             if head is not None and head[:2] == (kind, tag):
                 break
@@ -253,7 +253,7 @@ class Control:
             if not status:
                 size = len(data) - control.HEADER_LEN
                 raise DeviceError(
-                    f"{self._where} answered {kind.name} with {size} bytes that are no legal "
+                    f"{self.where} answered {kind.name} with {size} bytes that are no legal "
                     "answer: use a worker and a library of the same release"
                 ) from e
         if isinstance(found, str):
@@ -288,7 +288,7 @@ class Control:
         answer = Hello.of(values)
         if answer.version != control.VERSION:
             raise DeviceError(
-                f"{self._where} has control version {answer.version}, this library has "
+                f"{self.where} has control version {answer.version}, this library has "
                 f"{control.VERSION}: "
                 "use a worker and a library of the same release"
             )

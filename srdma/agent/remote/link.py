@@ -56,8 +56,9 @@ class Stream(Protocol):
     def data(self, body: bytes) -> None:
         """DATA arrived."""
 
-    def ended(self, reason: ExchangeError | None) -> None:
-        """The peer ended the stream, or the link ended. The link has forgotten the stream."""
+    def ended(self, reason: ExchangeError | None, *, lost: bool = False) -> None:
+        """The peer ended the stream, or (lost) the link ended. The link has forgotten the
+        stream."""
 
     def resume(self) -> None:
         """The link is not crowded any more."""
@@ -208,7 +209,7 @@ class Link:
     def _finish(self) -> None:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
-            stream.ended(self.over)
+            stream.ended(self.over, lost=True)
         self._wire.drop()
 
     def _frame(self, message: bytes) -> None:
