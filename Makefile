@@ -54,7 +54,7 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs%,$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
@@ -64,6 +64,9 @@ ifndef HAVE_TLS
 C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
+ifndef HAVE_VERBS
+C_HELPER_SRC := $(filter-out %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
+endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
@@ -424,7 +427,7 @@ test-python-short: native offload bench
 # its own. A test that this limit does not interrupt prints the stacks of its
 # threads after 330 s.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
-	kill netem rekey_load wire_dies)
+	kill leg_dies netem rekey_load wire_dies)
 # The last test needs a privilege that root may lack in a container.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked

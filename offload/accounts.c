@@ -3,10 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+static int is_used(const struct account *a)
+{
+	return a->connections || a->holds;
+}
+
 static struct account *find(struct accounts *t, const char *name)
 {
 	for (unsigned i = 0; i < ACCOUNTS_MAX; i++)
-		if (t->account[i].connections &&
+		if (is_used(&t->account[i]) &&
 		    strcmp(t->account[i].name, name) == 0)
 			return &t->account[i];
 	return NULL;
@@ -17,7 +22,7 @@ static struct account *add(struct accounts *t, const char *name)
 	for (unsigned i = 0; i < ACCOUNTS_MAX; i++) {
 		struct account *a = &t->account[i];
 
-		if (a->connections)
+		if (is_used(a))
 			continue;
 		snprintf(a->name, sizeof(a->name), "%s", name);
 		return a;
@@ -45,4 +50,14 @@ void accounts_leave(struct account *a)
 {
 	if (a)
 		a->connections--;
+}
+
+void accounts_hold(struct account *a)
+{
+	a->holds++;
+}
+
+void accounts_release(struct account *a)
+{
+	a->holds--;
 }

@@ -20,7 +20,9 @@ struct account_limits {
 struct account {
 	char name[SRDMA_NAME_LEN];
 	struct account_limits limits;
-	unsigned connections; /* 0: the entry is free */
+	unsigned connections;
+	unsigned holds; /* legs without a connection; the entry is free if both
+			   are 0 */
 };
 
 struct accounts {
@@ -36,5 +38,9 @@ struct account *accounts_join(struct accounts *t, const char *name,
 			      const struct account_limits *limits);
 /* A connection of the account has ended. NULL is allowed. */
 void accounts_leave(struct account *a);
+
+/* The account exists until accounts_release(), without a connection too. */
+void accounts_hold(struct account *a);
+void accounts_release(struct account *a);
 
 #endif

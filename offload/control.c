@@ -348,6 +348,11 @@ unsigned control_poll(struct control *c)
 	return requests_poll(c->requests);
 }
 
+uint64_t control_timer(const struct control *c)
+{
+	return requests_timer(c->requests);
+}
+
 int control_fd(const struct control *c)
 {
 	return c->epoll;

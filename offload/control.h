@@ -29,6 +29,8 @@ int control_fd(const struct control *c);
 void control_run(struct control *c);
 /* Send responses that are due. Returns the number of requests still pending. */
 unsigned control_poll(struct control *c);
+/* See requests_timer(). */
+uint64_t control_timer(const struct control *c);
 /* Number of QPs of all legs. */
 uint32_t control_qps(const struct control *c);
 

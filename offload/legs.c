@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/time.h"
+
 static struct leg_entry *entry_of(struct legs *t, uint32_t id)
 {
 	for (int i = 0; id != 0 && i < SRDMA_MAX_LEGS; i++)
@@ -40,6 +42,18 @@ void legs_set_agent(struct legs *t, unsigned user, int is_agent)
 		drop(t->agents, user);
 }
 
+static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
+{
+	return e->id ? srdma_relay_leg_by_id(t->relay, e->id) : NULL;
+}
+
+static void forget(struct leg_entry *e)
+{
+	if (e->until)
+		accounts_release(e->opener.account);
+	memset(e, 0, sizeof(*e));
+}
+
 int legs_add(struct legs *t, struct srdma_leg *leg,
 	     const struct legs_opener *opener)
 {
@@ -47,9 +61,9 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 		struct leg_entry *e = &t->entry[i];
 
 		/* A leg may have ended while its connection stays (verbs). */
-		if (e->id != 0 && srdma_relay_leg_by_id(t->relay, e->id))
+		if (living(t, e))
 			continue;
-		memset(e, 0, sizeof(*e));
+		forget(e);
 		e->id = srdma_relay_leg_id(leg);
 		e->opener = *opener;
 		put(e->users, opener->connection);
@@ -64,6 +78,17 @@ void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg)
 
 	if (e)
 		put(e->users, user);
+}
+
+void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg)
+{
+	struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
+
+	if (!e || !e->until)
+		return;
+	e->opener.connection = user;
+	e->until = 0;
+	accounts_release(e->opener.account);
 }
 
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
@@ -81,11 +106,6 @@ const struct legs_opener *legs_opener(struct legs *t,
 	const struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
 
 	return e ? &e->opener : NULL;
-}
-
-static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
-{
-	return e->id ? srdma_relay_leg_by_id(t->relay, e->id) : NULL;
 }
 
 int legs_used_by(const struct legs *t, unsigned user)
@@ -152,22 +172,60 @@ int legs_know_qp(const struct legs *t, uint32_t qpn)
 	return 0;
 }
 
+static void end(const struct legs *t, struct leg_entry *e)
+{
+	struct srdma_leg *leg = living(t, e);
+
+	forget(e);
+	if (leg)
+		srdma_relay_leg_close(leg);
+}
+
+static int is_kept(const struct legs *t, const struct leg_entry *e)
+{
+	return e->opener.account && e->opener.keep && living(t, e);
+}
+
 void legs_leave(struct legs *t, unsigned user)
 {
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		struct leg_entry *e = &t->entry[i];
-		struct srdma_leg *leg;
 
 		if (e->id == 0 || !has(e->users, user))
 			continue;
 		drop(e->users, user);
-		if (e->opener.connection != user)
+		if (e->until || e->opener.connection != user)
 			continue;
-		leg = srdma_relay_leg_by_id(t->relay, e->id);
-		memset(e, 0, sizeof(*e));
-		if (leg)
-			srdma_relay_leg_close(leg);
+		if (!is_kept(t, e)) {
+			end(t, e);
+			continue;
+		}
+		e->until = srdma_relay_now(t->relay) +
+			   e->opener.keep * SRDMA_SECOND;
+		accounts_hold(e->opener.account);
 	}
+}
+
+void legs_expire(struct legs *t)
+{
+	const uint64_t now = srdma_relay_now(t->relay);
+
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		struct leg_entry *e = &t->entry[i];
+
+		if (e->until && (e->until <= now || !living(t, e)))
+			end(t, e);
+	}
+}
+
+uint64_t legs_timer(const struct legs *t)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (t->entry[i].until && t->entry[i].until < first)
+			first = t->entry[i].until;
+	return first;
 }
 
 void legs_count_qp(struct legs *t, uint32_t id, int change)

@@ -1,8 +1,9 @@
 /*
  * Access of control connections to legs (docs/local-interface.md 3). The
- * connection that opened a leg owns it, and its end closes the leg; connections
- * that sent ATTACH may use it, and so may the agent. A connection is identified
- * by a number below LEGS_USERS.
+ * connection that opened a leg owns it, and its end closes the leg, or leaves
+ * it without an owner for some time (3.9); connections that sent ATTACH may use
+ * it, and so may the agent. A connection is identified by a number below
+ * LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H
@@ -17,8 +18,10 @@ enum { LEGS_USERS = 512 };
 /* By whom a leg was opened. */
 struct legs_opener {
 	unsigned connection;
-	uint32_t user;		       /* that connected it */
-	const struct account *account; /* to which it is charged; NULL: none */
+	uint32_t user;		 /* that connected it */
+	struct account *account; /* to which it is charged; NULL: none */
+	uint32_t keep; /* s for which the leg outlives the connection, if it
+			  has an account */
 };
 
 struct legs {
@@ -28,6 +31,8 @@ struct legs {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
 		struct legs_opener opener;
+		uint64_t until; /* ns, when a leg without an owner ends; 0: it
+				   has one */
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
 						    including the owner */
 	} entry[SRDMA_MAX_LEGS];
@@ -38,6 +43,8 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 	     const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
+/* Let a connection with the account of a leg own it, if it has no owner. */
+void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg);
 /* Let a connection use every leg, or only those that it opened or attached to.
  */
 void legs_set_agent(struct legs *t, unsigned user, int is_agent);
@@ -64,9 +71,14 @@ struct legs_usage legs_usage(const struct legs *t, const struct account *a);
 int legs_know_qp(const struct legs *t, uint32_t qpn);
 
 /*
- * A connection ended: close the legs that it owns, drop its access to others.
+ * A connection ended: close the legs that it owns, or let them be without an
+ * owner; drop its access to others.
  */
 void legs_leave(struct legs *t, unsigned user);
+/* Close the legs that have been without an owner for too long. */
+void legs_expire(struct legs *t);
+/* When legs_expire() is due, ns; UINT64_MAX: never. */
+uint64_t legs_timer(const struct legs *t);
 
 /* Count a QP of a leg as created (1) or destroyed (-1). */
 void legs_count_qp(struct legs *t, uint32_t id, int change);

@@ -134,7 +134,8 @@ static int handle_open(struct call *c)
 		return requests_refused(c, rc);
 	rc = legs_add(&c->q->legs, leg,
 		      &(struct legs_opener){ c->client->number, c->client->uid,
-					     c->client->account });
+					     c->client->account,
+					     c->client->keep });
 	if (rc < 0) {
 		srdma_relay_leg_close(leg);
 		return requests_refuse(
@@ -167,6 +168,8 @@ static int handle_attach(struct call *c)
 			"no leg has this token: give the token of the OPEN "
 			"response while its process is alive");
 	legs_attach(&c->q->legs, c->client->number, leg);
+	if (c->client->account)
+		legs_adopt(&c->q->legs, c->client->number, leg);
 	out->leg = srdma_relay_leg_id(leg);
 	out->user = opener->user;
 	if (opener->account)
@@ -366,6 +369,7 @@ int requests_handle(struct requests *q, struct client *client,
 
 unsigned requests_poll(struct requests *q)
 {
+	legs_expire(&q->legs);
 	return deferred_poll(&q->deferred);
 }
 
@@ -376,6 +380,11 @@ void requests_leave(struct requests *q, struct client *client)
 	legs_leave(&q->legs, client->number);
 	accounts_leave(client->account);
 	client->account = NULL;
+}
+
+uint64_t requests_timer(const struct requests *q)
+{
+	return legs_timer(&q->legs);
 }
 
 uint32_t requests_qps(const struct requests *q)

@@ -27,6 +27,7 @@ struct client {
 	/* Not NULL: restricted, and charged to this account. Its process is
 	 * not that of pid, uid and pidfd. */
 	struct account *account;
+	uint32_t keep;	  /* s for which its legs outlive it (RESTRICT) */
 	int pidfd;	  /* pidfd of the same process, or -1 */
 	unsigned waiting; /* responses pending */
 };
@@ -76,13 +77,17 @@ void requests_destroy(struct requests *q);
  */
 int requests_handle(struct requests *q, struct client *client,
 		    const struct message *message);
-/* The client disconnected: its legs are closed, and nothing is sent to it. */
+/* The client disconnected: its legs are closed, or left without an owner, and
+ * nothing is sent to it. */
 void requests_leave(struct requests *q, struct client *client);
 /*
- * Send the responses that are due. Returns the number of requests still
- * pending.
+ * Send the responses that are due, and close legs whose time is over. Returns
+ * the number of requests still pending.
  */
 unsigned requests_poll(struct requests *q);
+/* When requests_poll() has to be called at the latest, ns; UINT64_MAX: never.
+ */
+uint64_t requests_timer(const struct requests *q);
 /* Number of QPs of all legs. */
 uint32_t requests_qps(const struct requests *q);
 

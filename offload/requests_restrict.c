@@ -35,6 +35,11 @@ int requests_restrict(struct call *c)
 		return requests_refuse(
 			c, -EISCONN,
 			"this connection is in use: restrict a new one");
+	if (in->keep > SRDMA_CTL_KEEP_LEGS_MAX)
+		return requests_refuse(
+			c, -EINVAL,
+			"RESTRICT with legs kept for %u s: give at most %d",
+			in->keep, SRDMA_CTL_KEEP_LEGS_MAX);
 	client->account = accounts_join(&c->q->accounts, in->account, &limits);
 	if (!client->account)
 		return requests_refuse(
@@ -43,6 +48,8 @@ int requests_restrict(struct call *c)
 			"close one",
 			in->account, in->connections);
 	requests_agent_leave(c->q, client);
+	/* Over shared memory nothing else shows that the program lives. */
+	client->keep = c->q->p.host->kind == SRDMA_PORT_SHM ? 0 : in->keep;
 	/* The program's process is unknown: its memory is in memfds only. */
 	if (client->pidfd >= 0)
 		close(client->pidfd);

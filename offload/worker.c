@@ -152,8 +152,11 @@ static void tick(struct worker *w, uint64_t now, int ready)
 static int timeout_ms(const struct worker *w, uint64_t now)
 {
 	uint64_t due = srdma_relay_timer(w->p->relay);
+	const uint64_t kept = control_timer(w->p->control);
 	uint64_t ms;
 
+	if (kept < due)
+		due = kept;
 	if (w->next_report < due)
 		due = w->next_report;
 	if (due == UINT64_MAX)

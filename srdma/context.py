@@ -16,6 +16,7 @@ from srdma.agent.accounts import uid_of
 from srdma.agent.client import Agent, SystemAgent
 from srdma.agent.private import PrivateAgent
 from srdma.control import TIMEOUT, Control, Hello, HostKind, socket_path, thread_path
+from srdma.control.lasting import LastingControl
 from srdma.errors import DeviceError, Error, LocalError, NoWorkerError, WorkerGone
 from srdma.native.leg import counter_names
 
@@ -32,6 +33,8 @@ class Context(Resource):
     agent is trusted besides those of this user and root; default: $SRDMA_AGENT_USER. A program that
     may not connect to the worker itself, or whose worker is on another computer, gets its
     connections from the system agent or proxy (agent.md 9, control-link.md).
+    device: name of this host's RDMA device for the legs to a worker with an RDMA device; default:
+    $SRDMA_HOST_DEVICE, else the device of the kernel's route to the worker (rdma.md).
     Raises NoWorkerError, another DeviceError, LocalError, or Timeout.
 
     remote: True if the worker is on another computer (control-link.md).
@@ -44,12 +47,14 @@ class Context(Resource):
         timeout: float = TIMEOUT,
         agent: str | os.PathLike[str] | None = None,
         agent_user: str | int | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         self.path = socket_path(worker)
         self._timeout = timeout
         self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
         self._agent_user = _user(agent_user)
+        self.device = os.environ.get("SRDMA_HOST_DEVICE") or None if device is None else device
         self._restricted = self.remote = False
         self._control, self.hello = self._first_connection()
         try:
@@ -64,9 +69,14 @@ class Context(Resource):
                     f"with {self.hello.threads}: give the path without the number, and choose the "
                     "process by PD(ctx, thread=...)"
                 )
+            if device is not None and self.hello.host_kind == HostKind.SHM:
+                raise LocalError(
+                    f"device={device!r}: the hosts of {self.name} use shared memory: leave it out"
+                )
         except BaseException:
             self._control.close()
             raise
+        self._control = self.lasting(self._control)
         if self.hello.host_kind == HostKind.SHM and not self._restricted:
             _allow_process_vm(self.hello.pid)
         # Start at a random process: most programs have one PD, which must not all share process 0.
@@ -138,6 +148,25 @@ class Context(Resource):
     def name(self) -> str:
         """Name of the worker, its option --name."""
         return self.hello.name
+
+    def lasting(self, control: Control, thread: int = 0, token: bytes = b"") -> Control:
+        """The control connection of this Context, or of a PD with this token. If the worker is on
+        another computer, it is made again when it ends (control-link.md 4)."""
+        if not self.remote:
+            return control
+        path = thread_path(self.path, thread)
+
+        def again() -> Control:
+            made = self._from_agent(path)
+            try:
+                if token:
+                    made.attach(token)
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+        return LastingControl(control, again)
 
     def connect(self, thread: int = 0) -> Control:
         """A new control connection to worker process `thread`; the caller closes it."""

@@ -86,7 +86,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.PROVE: 72,
     Kind.KEEP: 2056,
     Kind.ADOPT: 8,
-    Kind.RESTRICT: 88,
+    Kind.RESTRICT: 92,
 }
 
 

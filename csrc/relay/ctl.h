@@ -139,7 +139,10 @@ struct srdma_ctl_restrict {
 	uint32_t connections, legs, qps, regions;
 	uint64_t bytes; /* of registered memory */
 	char account[SRDMA_NAME_LEN];
+	uint32_t keep; /* s for which its legs outlive the connection */
 };
+
+enum { SRDMA_CTL_KEEP_LEGS_MAX = 300 };
 
 struct srdma_ctl_life {
 	uint32_t qpn;

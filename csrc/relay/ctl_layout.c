@@ -216,6 +216,7 @@ static const struct srdma_ctl_field restrict_[] = {
 	F(UINT, restrict_.regions),
 	F(UINT, restrict_.bytes),
 	F(TEXT, restrict_.account),
+	F(UINT, restrict_.keep),
 	STOP,
 };
 

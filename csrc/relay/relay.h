@@ -61,6 +61,8 @@ void srdma_relay_destroy(struct srdma_relay *r);
  * was nothing to do.
  */
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget);
+/* The time of the last run, ns. */
+uint64_t srdma_relay_now(const struct srdma_relay *r);
 /*
  * The wall clock, Unix seconds, against which capabilities expire. The relay
  * reads no clock; before the first call all capabilities have expired.

@@ -27,15 +27,7 @@ def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> tuple[C
     Raises LocalError if the policy does not grant it, RefusedError with EDQUOT if this user has
     too many, Timeout, DeviceError.
     """
-    with contextlib.closing(agent.open()) as channel:
-        channel.settimeout(timeout)
-        try:
-            channel.sendall(message_of({"do": "open", "worker": os.path.abspath(path)}))
-            event, fds = _answer(channel, time.monotonic() + timeout)
-        except TimeoutError:
-            raise Timeout(f"the agent did not answer in {timeout} s") from None
-        except OSError as e:
-            raise DeviceError(f"the agent ended unexpectedly: {e.strerror}") from e
+    event, fds = _asked(agent, {"do": "open", "worker": os.path.abspath(path)}, timeout)
     if event.get("event") == "opened" and len(fds) == 1:
         sock = socket.socket(fileno=fds[0])
         return Control(sock, f"the worker at {path}"), bool(event.get("remote"))
@@ -46,6 +38,32 @@ def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> tuple[C
     if event.get("event") == "error":
         raise error_of(event)
     raise DeviceError("the agent passed no connection: use an agent of the same release")
+
+
+def proxy_status(agent: SystemAgent, timeout: float) -> dict[str, Any] | None:
+    """The event `status` of a proxy (control-link.md 4); None if it is an agent.
+
+    Raises Timeout, DeviceError.
+    """
+    event, fds = _asked(agent, {"do": "status"}, timeout)
+    for fd in fds:
+        os.close(fd)
+    return event if event.get("event") == "status" else None
+
+
+def _asked(
+    agent: SystemAgent, message: dict[str, Any], timeout: float
+) -> tuple[dict[str, Any], list[int]]:
+    """The first event of a channel, and the file descriptors beside it."""
+    with contextlib.closing(agent.open()) as channel:
+        channel.settimeout(timeout)
+        try:
+            channel.sendall(message_of(message))
+            return _answer(channel, time.monotonic() + timeout)
+        except TimeoutError:
+            raise Timeout(f"the agent did not answer in {timeout} s") from None
+        except OSError as e:
+            raise DeviceError(f"the agent ended unexpectedly: {e.strerror}") from e
 
 
 def _answer(channel: socket.socket, deadline: float) -> tuple[dict[str, Any], list[int]]:

@@ -130,6 +130,11 @@ class Channel:
         self._loop.remove_writer(self._fd)
         return socket.socket(fileno=self._sock.detach()), self._in
 
+    def drop(self) -> None:
+        """Close the socket at once, with all that waits."""
+        self._news = None
+        self._fail()
+
     def unread(self) -> int:
         """Bytes of events that the socket did not take because the program does not read them."""
         return len(self._out)

@@ -14,7 +14,10 @@ from srdma.keyex.fields import ExchangeError
 
 CLOCK = "clock"  # code of an error: the clock is not sane
 PLAUSIBLE, SYNCHRONIZED, TRUSTED = "plausible", "synchronized", "trusted"
-DEMANDS = PLAUSIBLE, SYNCHRONIZED, TRUSTED
+CONTROL = "control"
+DEMANDS = PLAUSIBLE, SYNCHRONIZED, CONTROL, TRUSTED
+TOLERANCE = 60  # seconds between the clocks of a NIC and its host
+TOLD_MAX = 24 * 3600.0  # seconds for which the time that a host told counts
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 
 _TIME_ERROR, _STA_UNSYNC = 5, 0x0040  # adjtimex(2)
@@ -53,16 +56,43 @@ class SystemClock:
         return 0 <= result != _TIME_ERROR and not state.status & _STA_UNSYNC
 
 
+class HostTime:
+    """The time of day that a host told last (control-link.md 5)."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        self._clock = clock
+        self._told: tuple[float, float] | None = None  # time of day at monotonic 0; when it came
+
+    def told(self, epoch: float) -> None:
+        """epoch: the host's time of day when the monotonic clock of this computer was 0."""
+        self._told = epoch, self._clock.monotonic()
+
+    def check(self) -> None:
+        """Raise ExchangeError (`clock`) unless this computer's time of day is that of the host."""
+        now = self._clock.monotonic()
+        if self._told is None or now - self._told[1] > TOLD_MAX:
+            raise ExchangeError(
+                CLOCK,
+                "no host told the time in the last 24 h, which the policy demands: check the "
+                "proxy, or set clock in the policy",
+            )
+        if abs(self._told[0] + now - self._clock.time()) > TOLERANCE:
+            why = f"more than {TOLERANCE} s from the time of the host"
+            raise _wrong(self._clock.time(), why)
+
+
 @dataclass(frozen=True)
 class ClockRule:
     """The demands of an agent on the clock before a handshake.
 
-    files: the clock is not sane before the time at which one of them was written.
+    files: the clock is not sane before the time at which one of them was written. host: for the
+    demand CONTROL.
     """
 
     demand: str = PLAUSIBLE
     files: tuple[Path, ...] = ()
     clock: SystemClock = field(default_factory=SystemClock)
+    host: HostTime | None = None
 
     def check(self, own: Credentials) -> None:
         """Raise ExchangeError (`clock`) unless the clock is sane for a handshake with these."""
@@ -75,6 +105,9 @@ class ClockRule:
         for file, written in _times((Path(__file__), *self.files)):
             if now < written - SKEW.total_seconds():
                 raise _wrong(now, f"before {file} was written")
+        if self.demand == CONTROL:
+            assert self.host
+            self.host.check()
         if self.demand == SYNCHRONIZED and not self.clock.synchronized():
             raise ExchangeError(
                 CLOCK,

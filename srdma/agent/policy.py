@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import MODE, User, doors_of, host_of, limits_of, summary, uid_of
-from srdma.agent.clock import DEMANDS, PLAUSIBLE, ClockRule, SystemClock
+from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, SystemClock
 from srdma.agent.peers import Peer, Peers, range_text
 from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
@@ -82,6 +82,7 @@ class Policy:
 
     def __init__(self, path: Path, clock: SystemClock | None = None) -> None:
         self.path, self._system = path, clock or SystemClock()
+        self.host_time = HostTime(self._system)
         self._used: weakref.WeakSet[Identity] = weakref.WeakSet()
         self.load()
 
@@ -103,6 +104,8 @@ class Policy:
             control = control_of(self.path, fields.get("control"))
             if bool(hosts) != bool(control):
                 raise ValueError("[control] and [[host]] need each other")
+            if fields.get("clock") == CONTROL and not control:
+                raise ValueError('clock = "control" needs [control]: hosts tell the time')
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -118,7 +121,7 @@ class Policy:
         self.control, self.hosts = control, hosts
         self._limits, self._doors = limits, {door.name: door for door in doors}
         demand = fields.get("clock", PLAUSIBLE)
-        self._clock = ClockRule(demand, (self.path,), self._system)
+        self._clock = ClockRule(demand, (self.path,), self._system, self.host_time)
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:
@@ -199,7 +202,8 @@ class Policy:
         """The identity of this end of control links, with the hosts that may connect."""
         assert self.control
         hosts = tuple(host.identity for host in self.hosts.values())
-        return Identity(self.control.credentials, (), hosts, clock=self._clock)
+        clock = ClockRule(PLAUSIBLE, (self.path,), self._system)
+        return Identity(self.control.credentials, (), hosts, clock=clock)
 
     def host_named(self, identity: str) -> HostEntry | None:
         """The entry [[host]] with this identity."""

@@ -10,7 +10,7 @@ import itertools
 import resource
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -235,7 +235,8 @@ class Service:
             if kept := await self._do(channel):
                 session, worker = kept
                 del kept
-                await session.keep()
+                with self._returnable(session, worker):
+                    await session.keep()
         except ExchangeError as error:
             self.audit("failed", uid=channel.uid, code=error.code, text=error.text)
             channel.report("error", code=error.code, text=error.text)
@@ -252,6 +253,19 @@ class Service:
             if worker:
                 self._release(worker)
             await channel.close()
+
+    @contextlib.contextmanager
+    def _returnable(self, session: Session, worker: Worker) -> Iterator[None]:
+        """A program of another computer may come back (control-link.md 4)."""
+        task = asyncio.current_task()
+        assert task
+        keys = [(worker.path, qpn) for qpn in session.qpns if session.remote]
+        self._adopted |= dict.fromkeys(keys, (session, task))
+        try:
+            yield
+        finally:
+            for key in keys:
+                del self._adopted[key]
 
     async def _do(self, channel: Channel) -> Kept:
         """Do what the first message says. Returns a session that is READY."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from srdma.agent.accounts import host_of
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
 from srdma.agent.meeting import Address, Meeting, agent_of
@@ -53,6 +54,7 @@ TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
+LOST = "lost"  # `do` of the last message of a channel whose program is on a computer out of reach
 
 
 class House(Shared, Protocol):
@@ -121,14 +123,22 @@ class Session:
         await self._run(upkeep.run(None, pause))
 
     def returned(self, channel: Channel) -> bool:
-        """The program of an adopted session is back. False if it is another user's, or was back
-        already."""
+        """The program of an adopted session, or of another computer, is back. False if it is
+        another user's, or was back already."""
+        if isinstance(self._channel, Channel) and self.remote and self._channel.uid == channel.uid:
+            self._leave()  # the end of its link was not noticed yet
         absent = self._channel
         if not isinstance(absent, Absent) or absent.returned or absent.uid != channel.uid:
             return False
         absent.returned = channel
         self._bell.ring()
         return True
+
+    def _leave(self) -> None:
+        """The program of another computer may come back by a new channel."""
+        assert isinstance(self._channel, Channel)
+        self._channel.drop()
+        self._channel = Absent(self._channel.uid)
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do a work of the session. False if that ended it."""
@@ -249,6 +259,10 @@ class Session:
             match message:
                 case {"do": "renew", "wish": int(wish), **rest} if not rest and self._upkeep:
                     self._upkeep.wish(wish)
+                case {"do": do} if do == LOST and self._upkeep and self.remote:
+                    self._leave()
+                    self.told("lost")
+                    return self.requests()
                 case _:
                     raise ExchangeError(
                         "config",
@@ -266,6 +280,16 @@ class Session:
             if self._upkeep and self._upkeep.ended():
                 raise Goodbye
         return absent.look_at
+
+    @property
+    def remote(self) -> bool:
+        """True if its program is on another computer."""
+        return bool(host_of(self._channel.uid))
+
+    @property
+    def qpns(self) -> tuple[int, ...]:
+        """QPs that may have keys."""
+        return self._qpns
 
     @property
     def leg(self) -> int:

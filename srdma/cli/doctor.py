@@ -13,17 +13,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from srdma.agent.access import proxy_status
+from srdma.agent.client import SystemAgent
 from srdma.cli.output import console, print_json
+from srdma.context import Context
 from srdma.control import Control, Hello, thread_path
 from srdma.embedded import find_worker
 from srdma.errors import Error
 
 PACKAGES = ("cryptography", "pyOpenSSL", "typer", "rich", "cbor2", "pyroute2")
 WANTED_MEMLOCK = 64 << 20
+CLOCK_TOLERANCE = 60  # seconds between host and NIC
 PROC, SYS = Path("/proc"), Path("/sys")
 
 State = Literal["ok", "note", "missing"]
@@ -71,6 +75,7 @@ def examine() -> Iterator[Finding]:
     yield aes(_read(PROC / "cpuinfo"), platform.machine())
     yield worker_program()
     yield running_workers()
+    yield from agents()
     yield memfd()
     yield process_vm(_read(PROC / "sys/kernel/yama/ptrace_scope"))
     yield memlock(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], _read(PROC / "self/status"))
@@ -166,6 +171,54 @@ def _hellos(path: Path) -> Iterator[Hello]:
 def _describe(first: Hello, *others: Hello) -> str:
     threads = f", {first.threads} worker processes" if others else ""
     return f"{first.name} (pid {first.pid}, wire {first.wire}{threads})"
+
+
+def agents() -> Iterator[Finding]:
+    """The agent of $SRDMA_AGENT. If it is a proxy: its NIC, and the worker there."""
+    if not (path := os.environ.get("SRDMA_AGENT", "")):
+        return
+    try:
+        status = proxy_status(SystemAgent(Path(path)), 5.0)
+    except Error as error:
+        yield Finding("agent", "note", str(error), "start it, or unset SRDMA_AGENT")
+        return
+    if status is None:
+        yield Finding("agent", "ok", f"{path} answers")
+    elif "text" in status:
+        yield Finding(
+            "proxy", "note", f"{path}: no link to the NIC at {status['nic']}: {status['text']}",
+            "see the log of the NIC's agent, and docs/control-link.md",
+        )  # fmt: skip
+    else:
+        yield link_to_nic(path, status)
+        yield worker_of_nic()
+
+
+def link_to_nic(path: str, status: dict[str, Any]) -> Finding:
+    """status: the event of the proxy."""
+    detail = (
+        f"{path}: linked to {status['peer']} on {status['computer']} at {status['nic']}, whose "
+        f"clock is {abs(status['ahead'])} s {'ahead' if status['ahead'] >= 0 else 'behind'}"
+    )
+    if abs(status["ahead"]) <= CLOCK_TOLERANCE:
+        return Finding("proxy", "ok", detail)
+    return Finding("proxy", "note", detail, "set the clocks, for example by a time service")
+
+
+def worker_of_nic() -> Finding:
+    """The worker of $SRDMA_WORKER on the NIC. The other findings are about this computer."""
+    try:
+        with Context() as ctx:
+            hello = ctx.hello
+    except Error as error:
+        return Finding(
+            "NIC's worker", "note", str(error), "SRDMA_WORKER must be its path on the NIC"
+        )
+    return Finding(
+        "NIC's worker", "ok",
+        f"{hello.name}: wire {hello.wire}, its device for hosts {hello.host_device}, "
+        f"{hello.threads} processes; run srdma doctor there for its processor and libraries",
+    )  # fmt: skip
 
 
 # Processor, kernel, limits -----------------------------------------------------

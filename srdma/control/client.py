@@ -38,12 +38,15 @@ from srdma.control.messages import (
     Rotation,
     values_of,
 )
-from srdma.control.sockets import check_user, connect_error
+from srdma.control.sockets import check_user, close_all, connect_error, served_by
 from srdma.errors import ClosedError, DeviceError, LocalError, RefusedError, Timeout, WorkerGone
 from srdma.native import control
 from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
 
 TIMEOUT = 10.0
+# For requests that wait for DMA. It is longer than the limits of DMA (protocol.md 5) and of a leg
+# whose host is lost (local-interface.md 2.4).
+DMA_TIMEOUT = 20.0
 
 IN_FLIGHT = 16  # requests whose answers the socket has room for
 
@@ -62,7 +65,7 @@ class Control:
         sock.setblocking(False)
         forked.drop(sock)
         self._sock = sock
-        self._where = where
+        self.where = where
         self._lock = threading.Lock()
         self._tag = 0
         self._buffer = bytearray(control.MAX_MESSAGE)  # for answers: a secret can be wiped
@@ -93,6 +96,11 @@ class Control:
     def close(self) -> None:
         self._sock.close()
 
+    def is_of(self, pid: int) -> bool:
+        """True if the process of this pid, which HELLO told, is one of this computer (and of this
+        PID namespace): it or its parent listens at the control socket."""
+        return served_by(self._sock, pid)
+
     def detach(self) -> socket.socket:
         """The socket, which the caller owns from now on. No request may be outstanding."""
         return socket.socket(fileno=self._sock.detach())
@@ -116,7 +124,7 @@ class Control:
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
             data, fds = self._receive()
-            _close_all(fds)
+            close_all(fds)
             _wipe(data)  # a KEY answer holds secrets
 
     def request(
@@ -175,10 +183,10 @@ class Control:
         data = bytearray()
         with contextlib.suppress(ConnectionError):
             data, fds = self._receive()
-            _close_all(fds)
+            close_all(fds)
         head = control.peek(data) if data else None
         if head is None:
-            raise WorkerGone(f"{self._where} closed the connection")
+            raise WorkerGone(f"{self.where} closed the connection")
         try:
             return head[1], self._values(Kind(head[0]), head[2], data)
         except RefusedError as refused:
@@ -188,13 +196,13 @@ class Control:
     def _errors(self, kind: Kind, timeout: float) -> Iterator[None]:
         """Raise the errors of the class for those of the socket."""
         if self._sock.fileno() < 0:
-            raise ClosedError(f"the connection to {self._where} is closed")
+            raise ClosedError(f"the connection to {self.where} is closed")
         try:
             yield
         except TimeoutError as e:
-            raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
+            raise Timeout(f"{self.where} did not answer {kind.name} in {timeout} s") from e
         except ConnectionError as e:
-            raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
+            raise WorkerGone(f"{self.where} ended: {e.strerror}") from e
 
     def _post(
         self, kind: Kind, tag: int, values: Sequence[Any], fds: Sequence[int], deadline: float
@@ -224,17 +232,17 @@ class Control:
             self._wait_for(select.POLLIN, deadline)
             data, fds = self._receive()
             if len(data) < control.HEADER_LEN:
-                _close_all(fds)
-                raise WorkerGone(f"{self._where} closed the connection")
+                close_all(fds)
+                raise WorkerGone(f"{self.where} closed the connection")
             head = control.peek(data)
             if head is not None and head[:2] == (kind, tag):
                 break
-            _close_all(fds)  # the answer to a request that timed out
+            close_all(fds)  # the answer to a request that timed out
             _wipe(data)
         try:
             return self._values(kind, head[2], data), fds
         except DeviceError:
-            _close_all(fds)
+            close_all(fds)
             raise
         finally:
             _wipe(data)
@@ -248,7 +256,7 @@ class Control:
             if not status:
                 size = len(data) - control.HEADER_LEN
                 raise DeviceError(
-                    f"{self._where} answered {kind.name} with {size} bytes that are no legal "
+                    f"{self.where} answered {kind.name} with {size} bytes that are no legal "
                     "answer: use a worker and a library of the same release"
                 ) from e
         if isinstance(found, str):
@@ -283,7 +291,7 @@ class Control:
         answer = Hello.of(values)
         if answer.version != control.VERSION:
             raise DeviceError(
-                f"{self._where} has control version {answer.version}, this library has "
+                f"{self.where} has control version {answer.version}, this library has "
                 f"{control.VERSION}: "
                 "use a worker and a library of the same release"
             )
@@ -311,7 +319,7 @@ class Control:
         """Register memory; fd: its memfd, if any. Returns the key, which is lkey and wire rkey."""
         return self._number(Kind.REG_MR, values_of(mr), () if fd is None else (fd,))
 
-    def dereg_mr(self, leg: int, key: int, timeout: float = TIMEOUT) -> None:
+    def dereg_mr(self, leg: int, key: int, timeout: float = DMA_TIMEOUT) -> None:
         """Deregister memory. Returns when no DMA names the key any more."""
         self.request(Kind.DEREG_MR, [leg, key], timeout=timeout)
 
@@ -371,7 +379,7 @@ class Control:
         self.request(Kind.UNINSTALL, [leg, handle])
 
     def revoke(
-        self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = TIMEOUT
+        self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = DMA_TIMEOUT
     ) -> None:
         """Revoke every capability for a range of a region; offset 0 and length 0: all of it.
 
@@ -439,13 +447,14 @@ class Control:
                 return None
             raise
 
-    def restrict(self, account: str, limits: Limits) -> None:
+    def restrict(self, account: str, limits: Limits, keep: int = 0) -> None:
         """Prepare this connection, which has the role for all legs, for a program of another user:
-        it loses the role, and everything made by it is charged to the account.
+        it loses the role, and everything made by it is charged to the account. keep: seconds for
+        which a leg over verbs outlives it.
 
         RefusedError with EDQUOT: the account has too many connections.
         """
-        self.request(Kind.RESTRICT, [*values_of(limits), account])
+        self.request(Kind.RESTRICT, [*values_of(limits), account, keep])
 
     def expire(self, qpn: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""
@@ -472,7 +481,7 @@ class Control:
         (state, reason), _ = self.request(Kind.WAIT, [qpn], timeout=timeout)
         return QPState(state), reason
 
-    def destroy(self, qpn: int, timeout: float = TIMEOUT) -> None:
+    def destroy(self, qpn: int, timeout: float = DMA_TIMEOUT) -> None:
         """Destroy a QP. Returns when all its DMA has ended."""
         self.request(Kind.DESTROY, [qpn], timeout=timeout)
 
@@ -490,9 +499,3 @@ class Control:
 
 def _wipe(secret: bytearray) -> None:
     secret[:] = bytes(len(secret))
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)

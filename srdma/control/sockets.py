@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 from srdma.errors import DeviceError, NoWorkerError
@@ -61,6 +63,17 @@ def peer_of(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
+def served_by(sock: socket.socket, pid: int) -> bool:
+    """True if this process, or its parent, listened at the other end of a Unix socket."""
+    listener, _ = peer_of(sock)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    parent = stat.rpartition(")")[2].split()[1]  # proc(5): pid (comm) state ppid
+    return listener in (pid, int(parent))
+
+
 def check_user(sock: socket.socket, path: Path, trusted: int | None = None) -> None:
     """Raise NoWorkerError unless the worker is of this user, root or `trusted`: it gets memory and
     secrets. A process of root may use any worker."""
@@ -71,3 +84,10 @@ def check_user(sock: socket.socket, path: Path, trusted: int | None = None) -> N
             f"{path}: the worker is of user {uid}, this process is of user {own}: "
             "use a worker of this user or of root, or a system agent (agent=)"
         )
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Close file descriptors that arrived beside a message."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)

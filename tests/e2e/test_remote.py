@@ -22,6 +22,7 @@ import pytest
 
 import srdma
 from srdma.agent.client import ListenerChannel, SystemAgent, message_of
+from srdma.cli import doctor
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RefusedError, WorkerGone
 from srdma.identity import Validity, create_ca, issue
@@ -218,7 +219,7 @@ def test_proxy_without_an_agent(nic: Nic) -> None:
     with pytest.raises(DeviceError, match=r"no link to the NIC at .*no listener at"):
         proxy.connect(nic.worker)
     nic.agent.start()
-    proxy.connect(nic.worker).close()
+    until(lambda: attempt(lambda: proxy.connect(nic.worker).close()))
 
 
 def test_end_of_the_proxy(nic: Nic) -> None:
@@ -329,3 +330,39 @@ def test_one_file_is_named(options: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0
     assert "give either --config FILE, or --proxy FILE" in done.stderr
+
+
+def test_process_of_the_worker(nic: Nic) -> None:
+    """The pid in HELLO is one of this computer only for a program that connects itself."""
+    with contextlib.closing(nic.proxy().connect(nic.worker)) as control:
+        assert not control.is_of(control.hello().pid)
+    with contextlib.closing(Control.connect(nic.worker)) as control:
+        assert control.is_of(control.hello().pid)
+        assert not control.is_of(os.getpid())
+        assert not control.is_of(1 << 22)
+
+
+def test_doctor_about_the_nic(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what is the NIC's."""
+    proxy = nic.proxy()
+    monkeypatch.setenv("SRDMA_AGENT", str(proxy.socket))
+    monkeypatch.setenv("SRDMA_WORKER", str(nic.worker))
+    on_another_computer(monkeypatch)
+    link, worker = doctor.agents()
+    assert (link.name, link.state) == ("proxy", "ok")
+    assert "linked to spiffe://test/nic on" in link.detail
+    assert (worker.name, worker.state) == ("NIC's worker", "note")
+    assert "start it with --host-dev" in worker.detail  # this one has no device for hosts
+    nic.agent.kill()
+    until(lambda: [finding.state for finding in doctor.agents()] == ["note"])
+    (finding,) = doctor.agents()
+    assert "no link to the NIC" in finding.detail
+    nic.agent.start()
+    monkeypatch.setenv("SRDMA_AGENT", str(nic.agent.socket))
+    (finding,) = doctor.agents()
+    assert (finding.name, finding.state) == ("agent", "ok")
+    monkeypatch.setenv("SRDMA_AGENT", str(nic.folder / "absent.sock"))
+    (finding,) = doctor.agents()
+    assert (finding.name, finding.state) == ("agent", "note")
+    monkeypatch.delenv("SRDMA_AGENT")
+    assert not list(doctor.agents())

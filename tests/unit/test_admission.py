@@ -19,9 +19,8 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from srdma.agent import entrance, service, serving
 from srdma.agent import listener as admission
-from srdma.agent import program as agent_program
-from srdma.agent import service
 from srdma.agent.audit import no_audit
 from srdma.agent.entrance import CANDIDATES_MAX, CANDIDATES_PER_ADDRESS
 from srdma.agent.listener import (
@@ -183,7 +182,7 @@ def test_many_channels_do_not_stop_the_event_loop() -> None:
         stub = cast(Any, SimpleNamespace(open=lambda *_: None))
         with socket.create_server(("127.0.0.1", 0)) as sock:
             asyncio.get_running_loop().sock_accept = accept  # type: ignore[assignment,method-assign]
-            task = asyncio.ensure_future(agent_program._accept(stub, sock, ""))
+            task = asyncio.ensure_future(serving.accept_all(stub.open, sock))
             for _ in range(10):
                 await asyncio.sleep(0)
             task.cancel()
@@ -221,14 +220,6 @@ def is_reset(sock: socket.socket) -> bool:
 # In this process, so that a test can shorten the limits
 
 
-@contextlib.contextmanager
-def limits(monkeypatch: pytest.MonkeyPatch, seconds: float, *names: str) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        for name in names:
-            patch.setattr(admission, name, seconds)
-        yield
-
-
 def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict[str, Any]]:
     """Runs a listener in this process, with `peer` in a thread. Returns the listener's events."""
     events: list[dict[str, Any]] = []
@@ -255,8 +246,8 @@ def test_silence_has_a_limit(identities: Path, monkeypatch: pytest.MonkeyPatch) 
     def peer(sock: socket.socket) -> None:
         assert sock.recv(1) == b""
 
-    with limits(monkeypatch, 0.2, "SILENT_TIMEOUT"):
-        assert served(identities, peer) == []
+    monkeypatch.setattr(entrance, "SILENT_TIMEOUT", 0.2)
+    assert served(identities, peer) == []
 
 
 def test_handshake_has_a_limit(
@@ -276,8 +267,8 @@ def test_handshake_has_a_limit(
                 time.sleep(0.01)
             assert sock.recv(1) == b""
 
-    with limits(monkeypatch, 0.5, "HANDSHAKE_TIMEOUT"):
-        assert served(identities, peer) == []
+    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT", 0.5)
+    assert served(identities, peer) == []
 
 
 def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) -> None:

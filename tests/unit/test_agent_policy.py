@@ -9,6 +9,7 @@ import shutil
 import socket
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from srdma.agent.accounts import Door
 from srdma.agent.peers import PEER_KEYS
 from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
+from srdma.agent.remote.entries import CONTROL_KEYS
+from srdma.agent.remote.entries import KEYS as HOST_KEYS
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -157,11 +160,18 @@ def test_listening_address(folder: Path, text: str, host: str) -> None:
     assert policy(folder, f'listen = "{text}:7000"' + GOOD).listen == (host, 7000)
 
 
+def documented(page: str, block: int) -> dict[str, Any]:
+    """A block of TOML of a page, counted from 1."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    return tomllib.loads(text.split("```toml\n")[block].split("```")[0])
+
+
 def test_policy_of_the_documentation() -> None:
     """Its keys are in the tables to which they belong."""
-    text = (Path(__file__).parents[2] / "docs/agent.md").read_text()
-    fields = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    fields = documented("agent.md", 1) | documented("control-link.md", 2)
     assert set(fields) == KEYS
+    assert set(fields["control"]) == CONTROL_KEYS
+    assert {key for each in fields["host"] for key in each} == HOST_KEYS
     for name, keys in (("identity", IDENTITY_KEYS), ("peer", PEER_KEYS), ("container", DOOR_KEYS)):
         assert {key for each in fields[name] for key in each} == keys
 

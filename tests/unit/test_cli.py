@@ -6,8 +6,10 @@ import json
 import resource
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,3 +237,21 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     missing, present = cli_doctor.python_packages()
     assert missing.state == "missing" and missing.remedy == "pip install no-such-package"
     assert "cbor2" in present.detail
+
+
+@pytest.mark.parametrize(
+    ("ahead", "state", "text"),
+    [(60, "ok", "60 s ahead"), (-60, "ok", "60 s behind"), (61, "note", "61 s ahead")],
+)
+def test_clock_of_the_nic(ahead: int, state: str, text: str) -> None:
+    status = {"peer": "spiffe://test/nic", "computer": "dpu", "nic": "10.0.0.2:1", "ahead": ahead}
+    found = cli_doctor.link_to_nic("/run/agent.sock", status)
+    assert (found.state, text in found.detail) == (state, True)
+
+
+def test_worker_of_the_nic(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = SimpleNamespace(name="nica", wire="10.0.0.1:4791", host_device="mlx5_2", threads=4)
+    monkeypatch.setattr(cli_doctor, "Context", lambda: nullcontext(SimpleNamespace(hello=hello)))
+    found = cli_doctor.worker_of_nic()
+    assert (found.name, found.state) == ("NIC's worker", "ok")
+    assert "nica: wire 10.0.0.1:4791, its device for hosts mlx5_2, 4 processes" in found.detail

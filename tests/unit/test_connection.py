@@ -302,14 +302,22 @@ def test_refused_destroy_ends_the_rest(join, worker):
     assert not ours.alive()
 
 
-def test_objects_of_an_ended_leg_close(join, worker, client_pd):
+def test_connection_is_not_alive_after_the_end_of_its_worker(join, worker):
+    ours, _ = join()
+    assert ours.alive()
+    worker.die()
+    assert not ours.alive()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOENT, errno.ECONNRESET])
+def test_objects_of_an_ended_leg_close(join, worker, client_pd, number):
     """Over verbs a leg may end while its worker lives. The worker then does
     not know its objects."""
     ours, _ = join({}, {})
     region = client_pd.alloc(64)
 
     def refuse(leg, body, fds):
-        raise Refuse(errno.EPERM, "leg 1 has ended or is not a leg of this connection")
+        raise Refuse(number, "leg 1 has ended or is not a leg of this connection")
 
     worker.handlers[DESTROY] = worker.handlers[DEREG_MR] = refuse
     ours.close()

@@ -286,9 +286,9 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             Kept(2**40, 6, (KeptQP(QPN, 255, 5, b"e" * 16),), b"data"),
         ),
         (
-            lambda c: c.restrict("uid 7", Limits(1, 2, 3, 4, 2**40)),
+            lambda c: c.restrict("uid 7", Limits(1, 2, 3, 4, 2**40), 9),
             Kind.RESTRICT,
-            struct.pack(">4IQ64s", 1, 2, 3, 4, 2**40, b"uid 7"),
+            struct.pack(">4IQ64sI", 1, 2, 3, 4, 2**40, b"uid 7", 9),
             b"",
             None,
         ),

@@ -129,6 +129,7 @@ def proxy(credentials: Credentials) -> Iterator[End]:
 def refused(end: End) -> ExchangeError:
     """The link ends by REFUSED with the reason that it gives its owner."""
     number, kind, body = end.take()
+    end.peer.sock.shutdown(socket.SHUT_RDWR)  # else the link waits a second for that
     over = end.over()
     assert (number, kind) == (0, Type.REFUSED)
     assert cbor2.loads(body) == {"code": over.code, "text": over.text}
@@ -147,7 +148,7 @@ def test_hello_of_both_ends(agent: End) -> None:
     while not agent.call(lambda: agent.link.usable):
         time.sleep(0.01)
     assert agent.link.name == "p?" + "x" * 60
-    assert abs(agent.link.ahead + time.time()) < PATIENCE
+    assert abs(agent.link.ahead + time.time()) < PATIENCE  # HELLO told 1970
 
 
 def test_bytes_of_a_channel(agent: End) -> None:
@@ -276,19 +277,20 @@ def test_peer_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch) ->
     assert agent.take()[2] == b"again"
 
 
-def test_heartbeats(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats(credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent end sends them, and a link with a silent peer ends."""
     monkeypatch.setattr(links, "HEARTBEAT", 0.02)
     monkeypatch.setattr(links, "SILENCE", 3.0)
-    agent.greet()
-    agent.send(1, Type.OPEN, OPEN)
-    agent.take()
-    for _ in range(50):
-        assert agent.peer.message() == bytes(STREAM_LEN) + bytes((Type.HEARTBEAT,))
-        agent.send(0, Type.HEARTBEAT)
-    over = agent.over()
-    assert (over.code, over.text) == ("unreachable", "the other end is silent for 3 s")
-    assert agent.socks[0].recv(1) == b""
+    with contextlib.closing(End(credentials)) as agent:
+        agent.greet()
+        agent.send(1, Type.OPEN, OPEN)
+        agent.take()
+        for _ in range(50):
+            assert agent.peer.message() == bytes(STREAM_LEN) + bytes((Type.HEARTBEAT,))
+            agent.send(0, Type.HEARTBEAT)
+        over = agent.over()
+        assert (over.code, over.text) == ("unreachable", "the other end is silent for 3 s")
+        assert agent.socks[0].recv(1) == b""
 
 
 def test_end_of_the_connection(agent: End) -> None:
@@ -305,8 +307,10 @@ def test_frames_that_are_not_legal(agent: End, frames, text) -> None:
     assert agent.take()[1] == Type.HELLO
     for frame in frames:
         agent.send(*frame)
-    while agent.take()[1] == Type.OPENED:
+    while (frame := agent.take())[1] == Type.OPENED:
         pass
+    assert frame[:2] == (0, Type.REFUSED)
+    agent.peer.sock.shutdown(socket.SHUT_RDWR)
     assert text in agent.over().text
 
 

@@ -47,8 +47,8 @@ def restricted(a: Worker, limits: Limits | None = None, account: str = ACCOUNT) 
     client.request(Kind.AGENT, bytes(4))
     given = limits or Limits()
     body = struct.pack(
-        ">4IQ64s", given.connections, given.legs, given.qps, given.regions, given.bytes,
-        account.encode(),
+        ">4IQ64sI", given.connections, given.legs, given.qps, given.regions, given.bytes,
+        account.encode(), 0,
     )  # fmt: skip
     client.request(Kind.RESTRICT, body)
     return client
@@ -159,6 +159,6 @@ def test_connection_passed_on(a: Worker) -> None:
 def test_role_is_needed(tmp_path: Path) -> None:
     """With --agent-uid a program of the worker's user may not restrict connections either."""
     with worker(tmp_path, "u", "--agent-uid", "1") as found:
-        body = struct.pack(">4IQ64s", 1, 1, 1, 1, 1, b"uid 7")
+        body = struct.pack(">4IQ64sI", 1, 1, 1, 1, 1, b"uid 7", 0)
         said = found.client().refused(errno.EPERM, Kind.RESTRICT, body)
         assert "RESTRICT without the role AGENT" in said

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from srdma.agent.accounts import account, host_of, remote_user
+from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Policy, PolicyError
 from srdma.agent.remote.entries import Ports, bound_control
 from srdma.agent.remote.proxy_file import ProxyFile
@@ -53,6 +55,10 @@ name = "right"
 identity = "spiffe://test/right"
 identities = ["host-a"]
 """
+
+
+LOCAL = POLICY[: POLICY.index("[control]")] + POLICY[POLICY.index("[quota]") :]
+LOCAL = LOCAL[: LOCAL.index("[[host]]")]
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +183,8 @@ def test_policy_that_is_not_legal(folder: Path, old: str, new: str, text: str) -
 
 
 def test_control_and_hosts_need_each_other(folder: Path) -> None:
+    with pytest.raises(PolicyError, match=r"needs .control.: hosts tell the time"):
+        policy_of(folder, 'clock = "control"\n' + LOCAL)
     control = POLICY[POLICY.index("[control]") : POLICY.index("[quota]")]
     for text in (POLICY.replace(control, ""), POLICY[: POLICY.index("[[host]]")]):
         with pytest.raises(PolicyError, match="need each other"):
@@ -184,6 +192,47 @@ def test_control_and_hosts_need_each_other(folder: Path) -> None:
     for text in ("host = 1\n", "host = [1]\n"):
         with pytest.raises(PolicyError, match="host is no list of tables"):
             policy_of(folder, text + POLICY[: POLICY.index("[[host]]")])
+
+
+def test_clock_of_the_host(folder: Path) -> None:
+    """The policy demands it of handshakes with peers, not of control links."""
+    clock = FakeClock()
+    (folder / "agent.toml").write_text('clock = "control"\n' + POLICY)
+    policy = Policy(folder / "agent.toml", clock)
+    own = policy.identity({"identity": "host-a", "peer": []}, os.getuid())
+    link = policy.control_identity()
+    link.clock.check(link.credentials)
+    with pytest.raises(ExchangeError, match="no host told the time"):
+        own.clock.check(own.credentials)
+    epoch = clock.now - clock.monotonic()
+    for off, sane in ((60, True), (-60, True), (61, False), (-61, False)):
+        policy.host_time.told(epoch + off)
+        if sane:
+            own.clock.check(own.credentials)
+        else:
+            with pytest.raises(ExchangeError, match="more than 60 s from the time of the host"):
+                own.clock.check(own.credentials)
+    clock.now += 61  # is set
+    policy.host_time.told(epoch + 61)
+    own.clock.check(own.credentials)
+    policy.load()
+    assert policy.identity({"identity": "host-a", "peer": []}, os.getuid()).clock.host
+    clock.passed += 24 * 3600 + 1
+    with pytest.raises(ExchangeError, match="no host told the time"):
+        own.clock.check(own.credentials)
+
+
+class FakeClock(SystemClock):
+    """now: time of day; passed: seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.now, self.passed = time.time(), 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.passed
 
 
 def test_ports_of_a_host(folder: Path) -> None:

@@ -10,10 +10,13 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User, remote_user
 from srdma.agent.audit import Audit
+from srdma.agent.client import message_of
+from srdma.agent.clock import HostTime
 from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
 from srdma.agent.remote.entries import HostEntry
 from srdma.agent.remote.link import Link, Wire, refuse
 from srdma.agent.remote.relay import Relay
+from srdma.agent.session import LOST
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.control import Control
@@ -28,6 +31,8 @@ UID_MAX = (1 << 32) - 2
 
 class Rule(Protocol):
     """The policy, as far as it concerns hosts."""
+
+    host_time: HostTime
 
     def control_identity(self) -> Identity: ...
 
@@ -119,8 +124,9 @@ class Hosts(Entrance):
     def _greeted(self, link: Link, host: HostEntry) -> None:
         self._house.audit(
             "linked", host=host.name, identity=host.identity, computer=link.name,
-            ahead=round(link.ahead),
+            ahead=link.ahead,
         )  # fmt: skip
+        self._rule.host_time.told(link.epoch)
 
     async def _look(self) -> NoReturn:
         """End the links of hosts that the policy does not have any more."""
@@ -139,7 +145,7 @@ class Hosts(Entrance):
                 case {"to": "agent"}:
                     here, there = socket.socketpair()
                     self._house.open(there, user)
-                    self._accept(link, number, here)
+                    self._accept(link, number, here, message_of({"do": LOST}))
                 case {"to": "worker", "path": str(path)}:
                     self._later(self._worker(link, number, Path(path), user))
                 case _:
@@ -149,8 +155,10 @@ class Hosts(Entrance):
         except OSError as error:
             link.refuse(number, ExchangeError("busy", f"the NIC's agent: {error.strerror}"))
 
-    def _accept(self, link: Link, number: int, sock: socket.socket) -> None:
+    def _accept(self, link: Link, number: int, sock: socket.socket, farewell: bytes = b"") -> None:
+        """farewell: see Relay."""
         relay = Relay(link, sock)
+        relay.farewell = farewell
         link.accept(number, relay)
         relay.start(number)
 

@@ -56,8 +56,9 @@ class Stream(Protocol):
     def data(self, body: bytes) -> None:
         """DATA arrived."""
 
-    def ended(self, reason: ExchangeError | None) -> None:
-        """The peer ended the stream, or the link ended. The link has forgotten the stream."""
+    def ended(self, reason: ExchangeError | None, *, lost: bool = False) -> None:
+        """The peer ended the stream, or (lost) the link ended. The link has forgotten the
+        stream."""
 
     def resume(self) -> None:
         """The link is not crowded any more."""
@@ -69,8 +70,8 @@ Opened = Callable[[int, dict[str, Any]], None]
 class Link:
     """See the description of the module.
 
-    name: of the peer's computer, for people. ahead: by how many seconds its time of day differed
-    from the local one when its HELLO came.
+    name: of the peer's computer, for people. epoch: the peer's time of day when the local
+    monotonic clock was 0.
     """
 
     def __init__(self, wire: Wire, opened: Opened | None) -> None:
@@ -85,7 +86,7 @@ class Link:
         self._room: asyncio.Task[None] | None = None
         self._greeted = False
         self.greeted: Callable[[], None] = lambda: None  # called at the peer's HELLO
-        self.name, self.ahead = "", 0.0
+        self.name, self.epoch = "", 0.0
         self.over: ExchangeError | None = None
 
     async def run(self) -> ExchangeError:
@@ -128,6 +129,11 @@ class Link:
         """End the link at once: run() returns soon."""
         self.over = self.over or reason
         self._wire.drop()
+
+    @property
+    def ahead(self) -> int:
+        """By how many seconds the peer's time of day differs from the local one."""
+        return round(self.epoch + time.monotonic() - time.time())
 
     @property
     def usable(self) -> bool:
@@ -203,7 +209,7 @@ class Link:
     def _finish(self) -> None:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
-            stream.ended(self.over)
+            stream.ended(self.over, lost=True)
         self._wire.drop()
 
     def _frame(self, message: bytes) -> None:
@@ -251,7 +257,7 @@ class Link:
         fields = plain_map(body, BODY_MAX)
         try:
             self.name = printable(text("name", fields["name"], NAME_MAX))
-            self.ahead = integer("time", fields["time"], 0, 1 << 40) - time.time()
+            self.epoch = integer("time", fields["time"], 0, 1 << 40) - time.monotonic()
         except KeyError as error:
             raise ExchangeError("format", f"HELLO lacks {error}") from None
         self._greeted = True

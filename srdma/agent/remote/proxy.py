@@ -126,7 +126,7 @@ class Proxy:
         self._link = link
         self._usable.set()
         self.tried.set()
-        self._audit("linked", peer=self._file.peer, computer=link.name, ahead=round(link.ahead))
+        self._audit("linked", peer=self._file.peer, computer=link.name, ahead=link.ahead)
 
     async def _up(self) -> Link:
         """A link, for which a program waits a little. Raises ExchangeError."""
@@ -180,6 +180,9 @@ class Proxy:
                 "the worker is on another computer, whose agent opens the listening socket: give "
                 "its address",
             )
+        if settings.get("do") == "status":
+            self._tell(channel)
+            return
         link = await self._up()
         match settings:
             case {"do": "open", "worker": str(path)}:
@@ -188,6 +191,16 @@ class Proxy:
                 self._agent(link, channel, uid, settings)
             case _:
                 raise ExchangeError("config", "the first message has no `do`")
+
+    def _tell(self, channel: Channel) -> None:
+        """Report the state of the link."""
+        link, (host, port) = self._link, self._file.nic
+        fields: dict[str, Any] = {"nic": f"{host}:{port}", "peer": self._file.peer}
+        if link:
+            fields |= {"computer": link.name, "ahead": link.ahead, "streams": link.streams}
+        else:
+            fields["text"] = self._why.text
+        channel.report("status", **fields)
 
     async def _worker(self, link: Link, channel: Channel, uid: int, path: str) -> None:
         """Pass one end of a control connection to the program."""

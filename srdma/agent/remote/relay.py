@@ -40,6 +40,7 @@ class Relay:
         self._last = False  # the stream ended: the socket is closed when _out is written
         self._closed = False
         self.ready: asyncio.Future[None] | None = None  # of a proxy: OPENED, or the refusal
+        self.farewell = b""  # the last bytes for the socket if the link ends before the stream
 
     def start(self, number: int, first: bytes = b"") -> None:
         """Carry data from now on. number: of the stream; first: bytes that were read already."""
@@ -67,7 +68,10 @@ class Relay:
         if self._waiting > WAITING_MAX:
             self.fail(LATE)
 
-    def ended(self, reason: ExchangeError | None) -> None:
+    def ended(self, reason: ExchangeError | None, *, lost: bool = False) -> None:
+        if lost and self.farewell:
+            self._out.append(self.farewell)
+            self._write()
         if self.ready and not self.ready.done():
             gone = ExchangeError("closed", "the stream was ended")
             self.ready.set_exception(reason or gone)

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/time.h"
 #include "log.h"
 #include "support/players.h"
 
@@ -25,8 +26,8 @@ static struct player of_agent(unsigned connection)
 	return player_make(connection, 100, UID);
 }
 
-static const struct srdma_ctl_restrict many = { 10, 10,	       10,
-						10, 10 * PAGE, "uid 7" };
+static const struct srdma_ctl_restrict many = { 10,	   10,	    10, 10,
+						10 * PAGE, "uid 7", 0 };
 
 static uint32_t restrict_as(struct scene *s, struct player *p,
 			    const struct srdma_ctl_restrict *limits)
@@ -469,6 +470,162 @@ static void test_accounts_are_apart(void **state)
 	scene_end(&s);
 }
 
+/* --- legs that outlive their connection -------------------------------------- */
+
+enum { KEEP_S = 30, MS_PER_S = 1000 };
+
+static void begin_kept(struct scene *s, struct srdma_ctl_restrict *kept)
+{
+	begin(s);
+	*kept = many;
+	kept->keep = KEEP_S;
+	assert_int_equal(restricted(s, 0, kept), 0);
+}
+
+static struct srdma_leg *living(struct scene *s, uint32_t leg)
+{
+	return srdma_relay_leg_by_id(s->pair.side[0].relay, leg);
+}
+
+/* Waits until shortly before (-1) or after (1) the end of the time. */
+static void wait_near_end(struct scene *s, int side)
+{
+	pair_wait_ms(&s->pair, (uint64_t)(KEEP_S * MS_PER_S + 10 * side));
+	requests_poll(s->requests);
+}
+
+static void test_leg_waits_for_its_program(void **state)
+{
+	struct srdma_ctl_restrict kept;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = leg_of(&s, 0);
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	leave(&s, 0);
+	assert_true(requests_timer(s.requests) ==
+		    srdma_relay_now(s.pair.side[0].relay) +
+			    KEEP_S * SRDMA_SECOND);
+	wait_near_end(&s, -1);
+	assert_non_null(living(&s, leg.leg));
+	/* its next owner */
+	assert_int_equal(restricted(&s, 1, &kept), 0);
+	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	assert_int_equal(make_qp(&s, &player[1], leg.leg), 0);
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	wait_near_end(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	leave(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	wait_near_end(&s, 1);
+	assert_null(living(&s, leg.leg));
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	scene_end(&s);
+}
+
+/* The agent, which attaches too, and a second connection of the program. */
+static void test_other_connections_do_not_own_a_leg(void **state)
+{
+	struct srdma_ctl_restrict kept, other;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = leg_of(&s, 0);
+	assert_int_equal(restricted(&s, 1, &kept), 0);
+	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	leave(&s, 0);
+	assert_int_equal(attach(&s, &agent, leg.token), 0);
+	other = kept;
+	strcpy(other.account, "uid 8");
+	assert_int_equal(restricted(&s, 2, &other), 0);
+	assert_int_equal(attach(&s, &player[2], leg.token), EPERM);
+	wait_near_end(&s, 1);
+	assert_null(living(&s, leg.leg));
+	scene_end(&s);
+}
+
+/* A leg without an owner is charged to its account, whose place stays taken. */
+static void test_account_of_a_leg_that_waits(void **state)
+{
+	struct srdma_ctl_restrict kept, other;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	kept.legs = 1;
+	leg = leg_of(&s, 0);
+	leave(&s, 0);
+	other = kept;
+	strcpy(other.account, "uid 8");
+	assert_int_equal(restricted(&s, 1, &other), 0);
+	leg_of(&s, 1);
+	assert_int_equal(restricted(&s, 2, &kept), 0);
+	assert_int_equal(open_leg(&s, &player[2]), EDQUOT);
+	player_says(&player[2], "uid 7 has its limit of 1 legs");
+	wait_near_end(&s, 1);
+	assert_int_equal(open_leg(&s, &player[2]), 0);
+	assert_null(living(&s, leg.leg));
+	leave(&s, 1);
+	leave(&s, 2);
+	wait_near_end(&s, 1);
+	for (int i = 0; i < ACCOUNTS_MAX; i++)
+		assert_int_equal(s.requests->accounts.account[i].holds, 0);
+	scene_end(&s);
+}
+
+/* A leg that ended is not kept, whether its connection ends before or after. */
+static void test_end_of_a_leg_that_waits(void **state)
+{
+	struct srdma_ctl_restrict kept;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	for (int first = 0; first < 2; first++) {
+		struct srdma_ctl_open_answer leg = leg_of(&s, 0);
+
+		if (first)
+			leave(&s, 0);
+		srdma_relay_leg_close(living(&s, leg.leg));
+		if (!first)
+			leave(&s, 0);
+		requests_poll(s.requests);
+		assert_true(requests_timer(s.requests) == UINT64_MAX);
+		assert_int_equal(restricted(&s, 0, &kept), 0);
+	}
+	scene_end(&s);
+}
+
+/* Over shared memory nothing else shows that the program lives. */
+static void test_leg_over_shared_memory_does_not_wait(void **state)
+{
+	struct srdma_ctl_restrict kept = many;
+	struct srdma_ctl_open_answer leg;
+	struct srdma_port shm;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	kept.keep = SRDMA_CTL_KEEP_LEGS_MAX;
+	shm = *s.pair.side[0].host;
+	shm.kind = SRDMA_PORT_SHM;
+	s.requests->p.host = &shm;
+	assert_int_equal(restricted(&s, 0, &kept), 0);
+	s.requests->p.host = s.pair.side[0].host;
+	leg = leg_of(&s, 0);
+	leave(&s, 0);
+	assert_null(living(&s, leg.leg));
+	kept.keep++;
+	assert_int_equal(restricted(&s, 0, &kept), EINVAL);
+	player_says(&player[0], "legs kept for 301 s: give at most 300");
+	scene_end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +643,11 @@ int main(void)
 		cmocka_unit_test(test_limit_of_regions),
 		cmocka_unit_test(test_limit_of_bytes),
 		cmocka_unit_test(test_accounts_are_apart),
+		cmocka_unit_test(test_leg_waits_for_its_program),
+		cmocka_unit_test(test_other_connections_do_not_own_a_leg),
+		cmocka_unit_test(test_account_of_a_leg_that_waits),
+		cmocka_unit_test(test_end_of_a_leg_that_waits),
+		cmocka_unit_test(test_leg_over_shared_memory_does_not_wait),
 	};
 
 	log_set_level(LEVEL_ERROR);

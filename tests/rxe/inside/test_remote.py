@@ -3,18 +3,20 @@ proxies and the agents of the NICs (control-link.md), and legs over rxe."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import srdma
-from srdma import Access, QPState
+import srdma.aio
+from srdma import Access, QPState, Right
 from srdma.demo.rxe_stage import RxeStage
+from srdma.errors import RemoteWCError
 from tests.e2e.agents import until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import Proxy, make_files, nic_of, on_another_computer
@@ -45,10 +47,12 @@ class Ends:
             return client, accepted()
 
 
-@pytest.fixture
-def ends(stage: RxeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+@pytest.fixture(scope="module")
+def ends(stage: RxeStage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    tmp_path = tmp_path_factory.mktemp("remote")
     make_files(tmp_path)
     with contextlib.ExitStack() as stack:
+        monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
         nics, pds = [], []
         for name, worker in (("a", stage.secure.a), ("b", stage.secure.b)):
             nic = stack.enter_context(nic_of(tmp_path, name, worker, left=LISTEN, right=LISTEN))
@@ -81,6 +85,42 @@ def test_data_of_two_hosts(stage: RxeStage, ends: Ends) -> None:
         assert all(of["packets_sealed"] and not of["packets_unprotected_sent"] for of in stats)
     secret = bytes(source.buf[:32])
     assert not any(secret in frame for frame in stage.secure.raw())
+
+
+def test_key_modes_and_capabilities(ends: Ends) -> None:
+    """Also rotation of the key of a PD, which only the agent may ask of the worker."""
+    mine = ends.pds[0].alloc(4096)
+    mine.buf[:] = os.urandom(4096)
+    target = ends.pds[1].alloc(8192, ALL, proof=True)
+    client, server = ends.connect(mode="pd+mem")
+    with client, server:
+        assert client.mode == "pd+mem"
+        whole = target.capability(rights=Right.READ | Right.WRITE)
+        client.qp.write(mine, whole, 100)
+        assert target.buf[100:4196] == mine.buf
+        rotated = run(ends.pds[1].rotate, WAIT)
+        assert rotated() >= 1
+        assert client.qp.read(whole, 100, 4096) == mine.buf
+        target.revoke()
+        with pytest.raises(RemoteWCError, match="PROOF_WRONG"):
+            client.qp.write(mine, whole, 100)
+
+
+def test_asyncio(ends: Ends) -> None:
+    async def talk() -> bytes:
+        async with await srdma.aio.listen(
+            ("", 0), ends.pds[1], identity="host-b", peer=A, timeout=WAIT
+        ) as listener:
+            accepting = asyncio.ensure_future(listener.accept())
+            client = await srdma.aio.connect(
+                listener.address, ends.pds[0], identity="host-a", peer=B, timeout=WAIT
+            )
+            async with client, await accepting as server:
+                receiving = asyncio.ensure_future(server.qp.recv())
+                await client.qp.send(b"over two computers")
+                return bytes((await receiving).data)
+
+    assert asyncio.run(talk()) == b"over two computers"
 
 
 def failed(qp: srdma.SecureQP) -> bool:

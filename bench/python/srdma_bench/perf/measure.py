@@ -100,7 +100,8 @@ class Result:
     ns: int = 0
     windows: list[float] = field(default_factory=list)  # bytes per ns
     times: list[int] = field(default_factory=list)  # latencies, ns, sorted
-    cpu: dict[str, float] = field(default_factory=dict)  # ns per message
+    # ns per message: host_cpu, and worker_cpu and peer_worker_cpu unless on another computer
+    cpu: dict[str, float] = field(default_factory=dict)
     packets: int = 0  # sealed and verified by both workers
     wire_bytes: int = 0  # sent by both workers
     host: str = ""  # load generator of this end
@@ -208,7 +209,8 @@ class End:
         self.there, self._place, self._remote, self._patience = there, place, remote, patience
         self._talk, *self._qps = there.qps
         self._control = place.pd.connect()
-        self._pid = self._control.hello(patience).pid  # of the worker process that serves the PD
+        pid = self._control.hello(patience).pid  # of the worker process that serves the PD
+        self._pid = pid if self._control.is_of(pid) else None
         self._hosts: dict[str, Host] = {}
 
     def close(self) -> None:
@@ -335,7 +337,7 @@ class End:
         return {
             **{name: counted[name] for name in COUNTED},
             "host_cpu": time.process_time_ns(),
-            "worker_cpu": cpu_ns(self._pid),
+            **({} if self._pid is None else {"worker_cpu": cpu_ns(self._pid)}),
         }
 
 
@@ -415,10 +417,12 @@ class Client(End):
             result.windows = [max(result.windows) + float(done["peak"])]
         result.packets = _sum(("packets_sealed", "packets_verified"), own, theirs)
         result.wire_bytes = _sum(("wire_bytes_sent",), own, theirs)
+        ends = {"": own, "peer_": theirs}
+        workers = {f"{end}worker_cpu": counts.get("worker_cpu") for end, counts in ends.items()}
         result.cpu = {
-            "host_cpu": own["host_cpu"] / result.messages,
-            "worker_cpu": own["worker_cpu"] / result.messages,
-            "peer_worker_cpu": float(theirs["worker_cpu"]) / result.messages,
+            name: float(ns) / result.messages
+            for name, ns in {"host_cpu": own["host_cpu"], **workers}.items()
+            if ns is not None
         }
         return result
 

@@ -186,6 +186,9 @@ class Report:
         )
 
 
+WORKERS = {"worker_cpu", "peer_worker_cpu"}
+
+
 class Overhead:
     """The overhead of `second` over `first`, from pairs of runs of the same round."""
 
@@ -194,26 +197,33 @@ class Overhead:
     ) -> None:
         self._names = names
         self.time = ratios([r.each for r in second], [r.each for r in first])
-        self.cpu = ratios([*map(_cpu, second)], [*map(_cpu, first)])
         self.host = ratios([*map(_host_cpu, second)], [*map(_host_cpu, first)])
-        self.cpu_ns = _difference(_cpu, first, second)
+        self.cpu: Spread | None = None  # of the workers, if they are on this computer
+        if all(set(result.cpu) >= WORKERS for result in (*first, *second)):
+            self.cpu = ratios([*map(_cpu, second)], [*map(_cpu, first)])
+            self.cpu_ns = _difference(_cpu, first, second)
         self.wire_bytes = _difference(_wire_bytes, first, second)
 
     def summary(self) -> dict[str, Any]:
-        return {
+        found = {
             "of": f"{self._names[1]} / {self._names[0]}",
-            "time": _plain(self.time), "worker_cpu": _plain(self.cpu),
-            "host_cpu": _plain(self.host), "worker_cpu_ns": self.cpu_ns,
+            "time": _plain(self.time), "host_cpu": _plain(self.host),
             "wire_bytes": self.wire_bytes, "pairs": self.time.rounds,
         }  # fmt: skip
+        if self.cpu:
+            found |= {"worker_cpu": _plain(self.cpu), "worker_cpu_ns": self.cpu_ns}
+        return found
 
     def text(self) -> str:
         """The overhead as text: ratios with quartiles, differences per message."""
+        workers = "not known"
+        if self.cpu:
+            workers = f"x{self.cpu:.2f} ({self.cpu_ns:+.0f} ns per message)"
         return (
             f"   {self._names[1]} / {self._names[0]} in {self.time.rounds} pairs: time "
             f"x{self.time:.3f}, rate x{1 / self.time.median:.3f}; CPU of both workers "
-            f"x{self.cpu:.2f} ({self.cpu_ns:+.0f} ns per message), of this host "
-            f"x{self.host:.2f}; wire {self.wire_bytes:+.1f} bytes per message"
+            f"{workers}, of this host x{self.host:.2f}; "
+            f"wire {self.wire_bytes:+.1f} bytes per message"
         )
 
 
