@@ -28,6 +28,7 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 HAVE_CBOR := $(call can-link,cbor.h,-lcbor)
+HAVE_TLS := $(call can-link,cbor.h openssl/ssl.h,-lcbor -lssl -lcrypto)
 
 CORE_DIRS := base wire crypto session memory qp requester responder path relay \
 	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
@@ -47,6 +48,8 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 # A program of tests/e2e that uses libsrdma like a user.
 LIBRARY_TEST_SRC := $(wildcard tests/e2e/library/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
+# srdma-control. Without libssl or libcbor it is not built.
+CONTROL_SRC := $(if $(HAVE_TLS),$(wildcard control/*.c))
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
@@ -57,14 +60,20 @@ ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
 	lasting_channel message),$(C_TEST_SRC))
 endif
+ifndef HAVE_TLS
+C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))
+endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 ifndef HAVE_VERBS
 C_HELPER_SRC := $(filter-out %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
 endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+ifndef HAVE_TLS
+FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
+endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host include examples offload srdma bench)
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
@@ -78,6 +87,8 @@ LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
+CONTROL := $(BUILD)/srdma-control
+CONTROL_PARTS := $(BUILD)/libcontrol.a
 C_HELPERS := $(BUILD)/libcheck.a
 # The key-value store of the benchmark, for bench/python/srdma_bench/native/kvs.pyx.
 KVS := $(BUILD)/libkvs.a
@@ -124,13 +135,13 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
+.PHONY: all lib kvs offload control bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
-	without-verbs without-cbor host-examples host-tests install install-without-cbor \
+	without-verbs without-cbor without-tls host-examples host-tests install install-without-cbor \
 	uninstall FORCE
 
-all: lib offload host-examples
+all: lib offload control host-examples
 
 lib: $(LIB) $(HOST) $(if $(HAVE_CBOR),$(SO)) $(if $(HAVE_VERBS),,without-verbs) \
 		$(if $(HAVE_CBOR),,without-cbor)
@@ -148,6 +159,9 @@ kvs: $(KVS)
 offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
 	@:
 
+control: $(if $(HAVE_TLS),$(CONTROL),without-tls)
+	@:
+
 without-verbs:
 	@echo 'srdma: no libibverbs and librdmacm headers: built without the' \
 		'verbs port' >&2
@@ -155,13 +169,16 @@ without-verbs:
 without-cbor:
 	@echo 'srdma: no libcbor headers: built without libsrdma.so' >&2
 
+without-tls:
+	@echo 'srdma: no libssl or libcbor headers: built without srdma-control' >&2
+
 print-libs:
 	@echo $(LIBS) -lm
 
 # This file changes with the flags and the list of sources; then everything is
 # built again.
 BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
-	$(OFFLOAD_SRC) $(C_HELPER_SRC) $(KVS_SRC)
+	$(OFFLOAD_SRC) $(CONTROL_SRC) $(C_HELPER_SRC) $(KVS_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -177,6 +194,7 @@ $(LIB): $(call objects,$(CORE_SRC))
 $(SIM): $(call objects,$(SIM_SRC))
 $(HOST): $(call objects,$(HOST_SRC))
 $(OFFLOAD_PARTS): $(call objects,$(filter-out %/main.c,$(OFFLOAD_SRC)))
+$(CONTROL_PARTS): $(call objects,$(filter-out %/main.c,$(CONTROL_SRC)))
 $(C_HELPERS): $(call objects,$(C_HELPER_SRC))
 $(KVS): $(call objects,$(KVS_SRC))
 $(BUILD)/%.a: $(BUILD)/key
@@ -247,19 +265,25 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
+$(CONTROL): $(BUILD)/control/main.o $(CONTROL_PARTS) $(OFFLOAD_PARTS) $(HOST) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
+		-lcbor -lssl -lcrypto
+
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
-$(C_TESTS): %: %.o $(C_HELPERS) \
+$(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
-		$(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
+		$(if $(HAVE_TLS),-lssl) $(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -fsanitize=fuzzer -o $@ \
-		$(filter %.o %.a,$^) $(LIBS)
+		$(filter %.o %.a,$^) $(LIBS) $(if $(HAVE_CBOR),-lcbor)
 
--include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
+	$(CONTROL_SRC) $(C_TEST_SRC) \
 	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
 
 # Installation --------------------------------------------------------------
@@ -272,9 +296,10 @@ BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD),install-without-cbor)
+install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),without-tls), \
+		install-without-cbor)
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/pkgconfig $(INCLUDEDIR)/srdma $(BINDIR) \
-		$(MANDIR)/man7)
+		$(MANDIR)/man7 $(MANDIR)/man8)
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
@@ -282,8 +307,9 @@ install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD),install-without-cbor)
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' host/srdma.pc.in \
 		>$(BUILD)/srdma.pc
 	install -m 644 $(BUILD)/srdma.pc $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 755 $(OFFLOAD) $(DESTDIR)$(BINDIR)
+	install -m 755 $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL)) $(DESTDIR)$(BINDIR)
 	install -m 644 docs/man/libsrdma.7 $(DESTDIR)$(MANDIR)/man7
+	install -m 644 docs/man/srdma-control.8 $(DESTDIR)$(MANDIR)/man8
 
 install-without-cbor:
 	@echo 'srdma: install needs libsrdma.so, which needs libcbor: apt-get install libcbor-dev' >&2
@@ -291,7 +317,8 @@ install-without-cbor:
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(LIBDIR)/libsrdma.so $(LIBDIR)/$(notdir $(SO)) \
-		$(LIBDIR)/pkgconfig/srdma.pc $(BINDIR)/srdma-offload $(MANDIR)/man7/libsrdma.7)
+		$(LIBDIR)/pkgconfig/srdma.pc $(BINDIR)/srdma-offload $(BINDIR)/srdma-control \
+		$(MANDIR)/man7/libsrdma.7 $(MANDIR)/man8/srdma-control.8)
 	rm -rf $(DESTDIR)$(INCLUDEDIR)/srdma
 
 # The Python half -----------------------------------------------------------
@@ -326,9 +353,10 @@ check-c: $(C_TESTS)
 	@.ci/check-c $(C_TESTS)
 
 SANITIZER_CC := $(if $(shell command -v clang),clang,$(CC))
-asan:
+asan: native
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
-		SANITIZE=address,undefined check-c check-bench
+		SANITIZE=address,undefined check-c check-bench offload control
+	@BUILD=$(abspath $(BUILD))/asan $(PYTEST) -m 'not slow' tests/e2e/test_srdma_control.py
 
 # Standalone benchmark programs: they must succeed without memory leaks.
 check-bench: bench
@@ -346,7 +374,7 @@ ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SR
 test-arm64: native-core
 	@.ci/setup arm64
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
-		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload check-c
+		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload control check-c
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
@@ -387,7 +415,7 @@ format:
 PYTEST := $(PY) -m pytest -q
 
 .PHONY: test-python test-python-short
-test-python: native offload bench host-tests
+test-python: native offload control bench host-tests
 	@$(PYTEST) tests/unit tests/e2e
 # Tests that take long are marked `slow` (docs/testing.md).
 test-python-short: native offload bench
@@ -432,7 +460,7 @@ section-packages:
 section-python-packages:
 	@.ci/section 'Python packages' .ci/setup test python
 section-compile:
-	$(call section,compile,lib offload host-tests $(C_TESTS))
+	$(call section,compile,lib offload control host-tests $(C_TESTS))
 section-native:
 	$(call section,native,native bench)
 section-lint:

@@ -8,11 +8,17 @@
 enum { LINE_LEN = 1024 };
 
 static enum log_level threshold = LEVEL_INFO;
+static const char *program = "srdma-offload";
 static char name[sizeof("worker process 4294967295: ")];
 
 void log_set_level(enum log_level level)
 {
 	threshold = level;
+}
+
+void log_name_program(const char *its_name)
+{
+	program = its_name;
 }
 
 void log_name_worker(unsigned index)
@@ -27,7 +33,7 @@ void log_name_worker(unsigned index)
 static void put(const char *level, const char *format, va_list args)
 {
 	char line[LINE_LEN + 1];
-	int n = level ? snprintf(line, LINE_LEN, "srdma-offload: %s%s", name,
+	int n = level ? snprintf(line, LINE_LEN, "%s: %s%s", program, name,
 				 level)
 		      : 0;
 	size_t len;

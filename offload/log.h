@@ -10,6 +10,9 @@ enum log_level { LEVEL_ERROR, LEVEL_INFO, LEVEL_DEBUG };
 /* Messages above the level are dropped. Initially LEVEL_INFO. */
 void log_set_level(enum log_level level);
 
+/* Name of the program in its lines; initially "srdma-offload". A string literal. */
+void log_name_program(const char *name);
+
 /*
  * Prefix all lines of this process: "srdma-offload: worker process 2: error:
  * ...".

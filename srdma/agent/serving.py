@@ -16,7 +16,7 @@ from srdma.agent.accounts import Door
 from srdma.agent.audit import Audit
 from srdma.errors import LocalError
 
-BACKLOG = 128
+BACKLOG = 512  # as of a worker
 LOOK = 2.0  # seconds between two looks at the files of the configuration
 
 
@@ -104,12 +104,12 @@ async def reload(
 
 
 @contextlib.contextmanager
-def bound(place: Place) -> Iterator[socket.socket]:
-    """The listening socket of a policy or container. Raises LocalError."""
+def bound(place: Place, kind: int = socket.SOCK_STREAM) -> Iterator[socket.socket]:
+    """The listening socket of a policy, container or proxy. Raises LocalError."""
     path = os.fspath(place.socket)
-    sock = socket.socket(socket.AF_UNIX)
+    sock = socket.socket(socket.AF_UNIX, kind)
     with contextlib.closing(sock):
-        _clear(place.socket)
+        _clear(place.socket, kind)
         before = os.umask(0o777 & ~place.mode)
         try:
             sock.bind(path)
@@ -128,9 +128,9 @@ def bound(place: Place) -> Iterator[socket.socket]:
                 place.socket.unlink()
 
 
-def _clear(path: Path) -> None:
+def _clear(path: Path, kind: int) -> None:
     """Remove the socket of an agent that has ended. Raises LocalError for any other file."""
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
+    with contextlib.closing(socket.socket(socket.AF_UNIX, kind)) as other:
         found = other.connect_ex(os.fspath(path))
     if found == 0:
         raise LocalError(f"an agent serves {path} already: stop it first")

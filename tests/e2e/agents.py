@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import signal
 import subprocess
@@ -12,7 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
 import srdma
+from srdma.identity import parse_certificates, parse_key
 from tests import daemon
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 from tests.ports import free_port
@@ -162,3 +167,21 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def revoke(folder: Path, cert: Path, last: dt.timedelta) -> None:
+    """Writes crl.pem: the CA of this folder revoked the certificate."""
+    now = dt.datetime.now(dt.UTC)
+    ca = parse_certificates((folder / "ca.pem").read_bytes(), "ca")[0]
+    entry = x509.RevokedCertificateBuilder(
+        parse_certificates(cert.read_bytes(), "cert")[0].serial_number, now
+    ).build()
+    crl = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(ca.subject)
+        .last_update(now - dt.timedelta(days=2))
+        .next_update(now + last)
+        .add_revoked_certificate(entry)
+        .sign(parse_key((folder / "ca.key").read_bytes(), "key"), hashes.SHA256())
+    )
+    (folder / "crl.pem").write_bytes(crl.public_bytes(serialization.Encoding.PEM))

@@ -15,14 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 
 import srdma
 from srdma import Access
 from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
-from srdma.identity import Credentials, issue, parse_certificates, parse_key
-from tests.e2e.agents import Place, start, two_hosts, until
+from srdma.identity import Credentials, issue
+from tests.e2e.agents import Place, revoke, start, two_hosts, until
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 from tests.e2e.tcp_relay import TcpRelay
 
@@ -157,24 +155,6 @@ def test_certificate_replaced_under_load(place: Place, pki: Path) -> None:
     assert place.connect()[0].identity == B
     for agent in place.agents:
         assert "policy" in {line["event"] for line in agent.audit()}
-
-
-def revoke(folder: Path, cert: Path, last: dt.timedelta) -> None:
-    """Writes crl.pem: the CA of this folder revoked the certificate."""
-    now = dt.datetime.now(dt.UTC)
-    ca = parse_certificates((folder / "ca.pem").read_bytes(), "ca")[0]
-    entry = x509.RevokedCertificateBuilder(
-        parse_certificates(cert.read_bytes(), "cert")[0].serial_number, now
-    ).build()
-    crl = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(ca.subject)
-        .last_update(now - dt.timedelta(days=2))
-        .next_update(now + last)
-        .add_revoked_certificate(entry)
-        .sign(parse_key((folder / "ca.key").read_bytes(), "key"), hashes.SHA256())
-    )
-    (folder / "crl.pem").write_bytes(crl.public_bytes(serialization.Encoding.PEM))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ import pytest
 
 from srdma.agent.remote import link as links
 from srdma.agent.remote import relay as relays
-from srdma.agent.remote.link import BODY_MAX, PROTOCOLS, Link, Type, Wire
+from srdma.agent.remote.link import BODY_MAX, Link, Type, Wire
 from srdma.agent.remote.relay import CONTROL_MAX, Relay
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import STREAM_LEN
 from srdma.keyex.tls import Truncated
+from tests.control_players import HELLO, RawPeer, illegal_frames
 from tests.tls_players import BlockingTLS
 
 PATIENCE = 30.0  # seconds; long enough for a busy machine
-HELLO = {"name": "peer", "time": 5}
 OPEN = {"to": "agent", "uid": 1}
 
 
@@ -37,17 +37,6 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
     create_ca(folder, "test")
     issue(folder, "spiffe://test/end", folder / "end")
     return Credentials.named(folder / "end")
-
-
-class RawPeer(BlockingTLS):
-    """TLS of a control link with blocking calls. Messages carry their stream numbers."""
-
-    def __init__(self, sock: socket.socket, role: str, credentials: Credentials) -> None:
-        super().__init__(sock, role, credentials)
-        self.raw = True
-
-    def protocols(self) -> Mapping[bytes, int]:
-        return PROTOCOLS
 
 
 class End:
@@ -101,17 +90,11 @@ class End:
         return asyncio.run_coroutine_threadsafe(called(), self.loop).result(PATIENCE)
 
     def send(self, number: int, kind: int, body: bytes | dict[str, Any] = b"") -> None:
-        if isinstance(body, dict):
-            body = cbor2.dumps(body, canonical=True)
-        self.peer.send_on(number, bytes((kind,)) + body)
+        self.peer.frame(number, kind, body)
 
     def take(self) -> tuple[int, int, bytes]:
-        """The next frame but HEARTBEAT: stream, type, body."""
-        while True:
-            frame = self.peer.message()
-            number = int.from_bytes(frame[:STREAM_LEN], "big")
-            if frame[STREAM_LEN] != Type.HEARTBEAT:
-                return number, frame[STREAM_LEN], frame[STREAM_LEN + 1 :]
+        """See RawPeer.take()."""
+        return self.peer.take()
 
     def greet(self) -> None:
         assert self.take()[:2] == (0, Type.HELLO)
@@ -319,30 +302,7 @@ def test_end_of_the_connection(agent: End) -> None:
     assert agent.socks[0].recv(1) == b""
 
 
-@pytest.mark.parametrize(
-    ("frames", "text"),
-    [
-        ([(0, Type.HEARTBEAT, b"")], "the first frame must be HELLO"),
-        ([(1, Type.HELLO, HELLO)], "the first frame must be HELLO"),
-        ([(0, Type.HELLO, b"x")], "CBOR"),
-        ([(0, Type.HELLO, {"name": "x"})], "HELLO lacks 'time'"),
-        ([(0, Type.HELLO, {"time": 1})], "HELLO lacks 'name'"),
-        ([(0, Type.HELLO, {"name": "x" * 65, "time": 1})], "name is"),
-        ([(0, Type.HELLO, {"name": "x", "time": -1})], "time is"),
-        ([(0, Type.HELLO, HELLO), (0, Type.HELLO, HELLO)], "type 0 is not legal"),
-        ([(0, Type.HELLO, HELLO), (0, Type.HEARTBEAT, b"x")], "type 1 is not legal"),
-        ([(0, Type.HELLO, HELLO), (2, Type.OPEN, OPEN)], "type 2 is not legal"),
-        ([(0, Type.HELLO, HELLO), (0, Type.OPEN, OPEN)], "type 2 is not legal"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, b"\xa0\xa0")], "CBOR"),
-        ([(0, Type.HELLO, HELLO), (1, Type.DATA, b"x")], "type 4 is not legal"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.OPEN, OPEN)], "type 2 is not"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.OPENED, b"")], "type 3 is not"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.DATA, b"")], "type 4 is not"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.END, b"x")], "CBOR"),
-        ([(0, Type.HELLO, HELLO), (1, Type.OPEN, OPEN), (1, Type.END, {"code": 1})], "no code"),
-        ([(0, Type.HELLO, HELLO), (0, 7, b"")], "type 7 is not legal"),
-    ],
-)
+@pytest.mark.parametrize(("frames", "text"), illegal_frames(OPEN))
 def test_frames_that_are_not_legal(agent: End, frames, text) -> None:
     assert agent.take()[1] == Type.HELLO
     for frame in frames:

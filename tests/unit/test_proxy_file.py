@@ -29,6 +29,12 @@ users = ["root", 1001]
 [[identity]]
 name = "host-b"
 """
+FORWARD = """forward = "nic.ctl"
+worker = "/run/nic.ctl"
+nic = "10.1.0.2:4794"
+control = "control"
+peer = "spiffe://test/nic"
+"""
 POLICY = """worker = "w.sock"
 socket = "a.sock"
 [control]
@@ -115,6 +121,42 @@ def test_proxy_file_that_is_not_legal(folder: Path, old: str, new: str, text: st
     assert old in PROXY
     with pytest.raises(LocalError, match=text):
         proxy_of(folder, PROXY.replace(old, new, 1))
+
+
+def test_values_of_forward(folder: Path) -> None:
+    file = proxy_of(folder, FORWARD)
+    (place,) = file.places()
+    assert (place.socket, place.mode, file.kind) == (Path("nic.ctl"), 0o600, socket.SOCK_SEQPACKET)
+    assert file.worker_paths() == [Path("/run/nic.ctl")]
+    assert not file.permits("host-a", os.getuid())
+    assert file.summary()["worker"] == "/run/nic.ctl"
+    file = proxy_of(folder, FORWARD + "processes = 3")
+    names = ["nic.ctl", "nic.ctl.1", "nic.ctl.2"]
+    assert [place.socket.name for place in file.places()] == names
+    assert [path.name for path in file.worker_paths()] == names
+    assert len(proxy_of(folder, FORWARD + "processes = 64").places()) == 64
+    file = proxy_of(folder, PROXY)
+    assert (file.places(), file.kind) == ([file], socket.SOCK_STREAM)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("processes = 0", "processes must be 1 to 64"),
+        ("processes = 65", "processes must be 1 to 64"),
+        ("processes = true", "processes must be 1 to 64"),
+        ("mode = 0o666", "unknown key 'mode'"),
+        ("socket = 'a.sock'", "unknown key 'socket'"),
+        ("[[identity]]\nname = 'host-a'", "unknown key 'identity'"),
+    ],
+)
+def test_forward_that_is_not_legal(folder: Path, more: str, text: str) -> None:
+    with pytest.raises(LocalError, match=text):
+        proxy_of(folder, FORWARD + more)
+    with pytest.raises(LocalError, match="worker is missing"):
+        proxy_of(folder, FORWARD.replace("worker", "processes", 1).replace('"/run/nic.ctl"', "1"))
+    with pytest.raises(LocalError, match="unknown key 'processes'"):
+        proxy_of(folder, "processes = 1\n" + PROXY)
 
 
 def test_proxy_file_without_identities(folder: Path) -> None:

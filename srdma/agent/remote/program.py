@@ -8,6 +8,7 @@ import socket
 
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
 from srdma.agent.heap import collect_less
+from srdma.agent.remote.forward import Forward
 from srdma.agent.remote.proxy import Proxy
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.service import harden
@@ -18,20 +19,21 @@ def run(file: ProxyFile) -> None:
     """A proxy, until SIGTERM or SIGINT. Raises LocalError."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(stderr_in_a_thread())
-        listening = stack.enter_context(bound(file))
+        listening = [stack.enter_context(bound(place, file.kind)) for place in file.places()]
         harden()
         collect_less()
         asyncio.run(_serve(file, listening, AuditLog()))
 
 
-async def _serve(file: ProxyFile, listening: socket.socket, audit: Audit) -> None:
-    proxy, signals = Proxy(file, audit), Signals()
+async def _serve(file: ProxyFile, listening: list[socket.socket], audit: Audit) -> None:
+    proxy = Forward(file, audit) if file.forward else Proxy(file, audit)
+    signals = Signals()
 
     async def serve() -> None:
         await proxy.tried.wait()
         nic = f"{file.nic[0]}:{file.nic[1]}"
         audit("started", socket=str(file.socket), nic=nic)
-        await accept_all(proxy.open, listening)
+        await asyncio.gather(*map(accept_all, proxy.takers(), listening))
 
     works = [proxy.run(), serve(), reload(file, proxy.withdraw, signals.hup, audit)]
     await signals.until_over(works, proxy.close)

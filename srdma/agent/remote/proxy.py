@@ -7,6 +7,7 @@ import contextlib
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
@@ -53,9 +54,11 @@ class Proxy:
             close_drained(sock)
             return
         self._users[uid] += 1
-        task = asyncio.ensure_future(self._serve(sock, uid))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin_task(self._serve(sock, uid))
+
+    def takers(self) -> list[Callable[[socket.socket], None]]:
+        """A function for new connections of each of ProxyFile.places()."""
+        return [self.open]
 
     def withdraw(self) -> int:
         """End the channels whose user may not use their identity any more. Returns how many."""
@@ -94,6 +97,14 @@ class Proxy:
             pause = min(2 * pause, PAUSE_MOST)
 
     # Internal ---------------------------------------------------------------
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, uid: int, error: ExchangeError) -> None:
+        self._audit("failed", uid=uid, code=error.code, text=error.text)
 
     async def _linked(self) -> ExchangeError:
         """Connect, and serve the link until it ends. Returns the reason."""
@@ -143,7 +154,7 @@ class Proxy:
             if settings is not None:
                 await self._begin(channel, uid, settings)
         except ExchangeError as error:
-            self._audit("failed", uid=uid, code=error.code, text=error.text)
+            self._failed(uid, error)
             channel.report("error", code=error.code, text=error.text)
         except TimeoutError:
             text = f"no settings in {SETTINGS_TIMEOUT:g} s"
@@ -195,22 +206,33 @@ class Proxy:
         """Pass one end of a control connection to the program."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.closing(theirs):
-            relay = self._relay(link, ours, "", uid)
-            relay.ready = asyncio.get_running_loop().create_future()
-            number = link.open(relay, {"to": "worker", "uid": uid, "path": path})
+            relay, number = await self._carried(link, ours, uid, path)
+            relay.start(number)
             try:
-                async with asyncio.timeout(SETTINGS_TIMEOUT):
-                    await relay.ready
-                relay.start(number)
                 channel.pass_on("opened", theirs.fileno(), remote=True)
-            except TimeoutError:
-                relay.fail(None)
-                raise ExchangeError("timeout", "the NIC's agent did not answer") from None
             except OSError:  # the program has ended
                 relay.fail(None)
-            except BaseException:
-                relay.fail(None)
-                raise
+
+    async def _carried(
+        self, link: Link, sock: socket.socket, uid: int, path: str
+    ) -> tuple[Relay, int]:
+        """A stream to the worker, which carries nothing before Relay.start(), and its number.
+
+        sock: is owned from now on. Raises ExchangeError.
+        """
+        relay = self._relay(link, sock, "", uid)
+        relay.ready = asyncio.get_running_loop().create_future()
+        number = link.open(relay, {"to": "worker", "uid": uid, "path": path})
+        try:
+            async with asyncio.timeout(SETTINGS_TIMEOUT):
+                await relay.ready
+        except TimeoutError:
+            relay.fail(None)
+            raise ExchangeError("timeout", "the NIC did not answer") from None
+        except BaseException:
+            relay.fail(None)
+            raise
+        return relay, number
 
     def _agent(self, link: Link, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
         """Carry a channel to the NIC's agent."""

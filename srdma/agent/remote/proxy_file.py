@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
+import socket
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import MODE, uid_of
 from srdma.agent.remote.entries import address_of, exact_identity
+from srdma.agent.serving import Place
 from srdma.agent.settings import stamps
+from srdma.control import thread_path
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 
 KEYS = {"socket", "mode", "nic", "control", "peer", "identity"}
+FORWARD_KEYS = {"forward", "worker", "processes", "nic", "control", "peer"}
 IDENTITY_KEYS = {"name", "users"}
+PROCESSES_MAX = 64  # of a worker
+
+
+@dataclass(frozen=True)
+class Way:
+    """A control socket that stands for one of the worker's (control-link.md 7)."""
+
+    socket: Path
+    mode: int = 0o600
 
 
 class ProxyFile:
     """The file, as it was read last. Raises LocalError.
 
     nic: address of the NIC's agent; peer: its identity; control: credentials of this end.
+    socket: where programs connect. forward: True if that is a control socket (control-link.md 7),
+    worker then is the path on the NIC of what it stands for.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,25 +48,43 @@ class ProxyFile:
         """Read the file and the credentials that it names. On an error nothing changes."""
         try:
             fields = tomllib.loads(self.path.read_text())
-            _check_keys("the file", fields, KEYS)
-            socket = Path(_text(fields, "socket"))
-            mode = fields.get("mode", MODE)
-            if type(mode) is not int or not 0 <= mode <= 0o777:
-                raise ValueError("mode must be 0 to 0o777")
+            forward = "forward" in fields
+            _check_keys("the file", fields, FORWARD_KEYS if forward else KEYS)
+            path = Path(_text(fields, "forward" if forward else "socket"))
+            worker = Path(_text(fields, "worker")) if forward else Path()
+            processes = _number(fields, "processes", 1, 1, PROCESSES_MAX)
+            mode = _number(fields, "mode", MODE, 0, 0o777)
             nic = address_of("nic", fields.get("nic"))
             files = self.path.parent / _text(fields, "control")
             control = Credentials.named(files)
             peer = exact_identity("peer", fields.get("peer"))
-            users = dict(_granted(entry) for entry in _entries(fields))
+            users = {} if forward else dict(_granted(entry) for entry in _entries(fields))
         except OSError as error:
             raise LocalError(f"cannot read {self.path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise LocalError(f"{self.path} is not TOML: {error}") from None
         except (IdentityError, ValueError) as error:
             raise LocalError(f"{self.path}: {error}") from None
-        self.socket, self.mode, self.nic = socket, mode, nic
+        self.socket, self.mode, self.nic = path, mode, nic
+        self.forward, self.worker, self._processes = forward, worker, processes
         self.control, self.peer = control, peer
         self._files, self._users = files, users
+
+    @property
+    def kind(self) -> int:
+        """Type of the listening sockets."""
+        return socket.SOCK_SEQPACKET if self.forward else socket.SOCK_STREAM
+
+    def places(self) -> list[Place]:
+        """The listening sockets."""
+        return [Way(path) for path in self._paths(self.socket)] if self.forward else [self]
+
+    def worker_paths(self) -> list[Path]:
+        """Paths on the NIC, in the order of places()."""
+        return self._paths(self.worker)
+
+    def _paths(self, first: Path) -> list[Path]:
+        return [thread_path(first, number) for number in range(self._processes)]
 
     def permits(self, name: object, uid: int) -> bool:
         """True if programs of this user may use the identity."""
@@ -63,6 +97,8 @@ class ProxyFile:
     def summary(self) -> dict[str, str]:
         """The identities, each with its users, for people."""
         found = {"socket": str(self.socket), "nic": f"{self.nic[0]}:{self.nic[1]}: {self.peer}"}
+        if self.forward:
+            found["worker"] = ", ".join(map(str, self.worker_paths()))
         for name, users in self._users.items():
             found[name] = "for users " + ", ".join(map(str, sorted(users)))
         return found
@@ -88,6 +124,14 @@ def _check_keys(where: str, fields: Mapping[str, Any], keys: set[str]) -> None:
         raise ValueError(
             f"{where} has the unknown key {unknown[0]!r}: known are {', '.join(sorted(keys))}"
         )
+
+
+def _number(fields: Mapping[str, Any], key: str, usual: int, least: int, most: int) -> int:
+    value = fields.get(key, usual)
+    if type(value) is not int or not least <= value <= most:
+        shown = "0o777" if most == 0o777 else most
+        raise ValueError(f"{key} must be {least} to {shown}")
+    return value
 
 
 def _text(fields: Mapping[str, Any], key: str) -> str:

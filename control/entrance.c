@@ -1,0 +1,370 @@
+#include "control/entrance.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/time.h"
+#include "control/credentials.h"
+#include "control/frame.h"
+#include "control/tls.h"
+
+#define SILENCE	  (10 * SRDMA_SECOND) /* before the first byte */
+#define HANDSHAKE (10 * SRDMA_SECOND)
+#define FAREWELL  SRDMA_SECOND /* for REFUSED to reach the peer */
+/* Without accept() when the system has no resources for a connection. */
+#define PAUSE (100 * SRDMA_MS)
+
+enum state { SILENT, HANDSHAKING, ENDING };
+
+struct candidate {
+	struct watch watch; /* must be the first member */
+	struct candidate *next;
+	struct entrance *entrance;
+	struct in6_addr address; /* IPv4-mapped for IPv4 */
+	enum state state;
+	uint64_t until;
+	SSL *ssl; /* NULL: SILENT */
+};
+
+struct entrance {
+	struct watch watch; /* of the listener; must be the first member */
+	struct entrance_params params;
+	/* The candidates are ready together as one descriptor of params.loop, so
+	 * that a flood of them delays no link: they take turns among each other.
+	 */
+	struct loop turns;
+	struct watch turn;
+	struct candidate *first; /* the oldest */
+	unsigned count;
+	uint64_t paused; /* until this time; 0: not */
+};
+
+static struct entrance *of_turn(struct watch *w)
+{
+	return (struct entrance *)((char *)w - offsetof(struct entrance, turn));
+}
+
+static void unlink_candidate(struct candidate *c)
+{
+	struct candidate **at = &c->entrance->first;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	c->entrance->count--;
+	loop_remove(&c->entrance->turns, &c->watch);
+}
+
+static void close_candidate(struct candidate *c)
+{
+	unlink_candidate(c);
+	SSL_free(c->ssl);
+	close(c->watch.fd);
+	free(c);
+}
+
+static void report(const struct candidate *c, const struct reason *r)
+{
+	const struct entrance_params *p = &c->entrance->params;
+	char text[INET6_ADDRSTRLEN] = "";
+
+	if (IN6_IS_ADDR_V4MAPPED(&c->address))
+		inet_ntop(AF_INET, &c->address.s6_addr[12], text, sizeof(text));
+	else
+		inet_ntop(AF_INET6, &c->address, text, sizeof(text));
+	p->refused(p->ctx, text, r);
+}
+
+/* Sends REFUSED, and gives the peer some time to read it. The socket of a new
+ * connection has room for it. */
+static void refuse_peer(struct candidate *c, const struct reason *r)
+{
+	struct srdma_message w = { 0 };
+	uint8_t head[FRAME_HEAD];
+	struct queue q = { 0 };
+	uint8_t *frame = NULL;
+
+	report(c, r);
+	reason_encode(&w, r);
+	if (!w.failed) {
+		w.len -= SRDMA_MESSAGE_LENGTH;
+		frame_head(head, 0, FRAME_REFUSED, w.len);
+		frame = queue_add(&q, FRAME_HEAD + w.len);
+	}
+	if (frame) {
+		memcpy(frame, head, FRAME_HEAD);
+		memcpy(frame + FRAME_HEAD, w.data + SRDMA_MESSAGE_LENGTH,
+		       w.len);
+		tls_flush(c->ssl, &q);
+	}
+	queue_clear(&q);
+	srdma_message_free(&w);
+	tls_end(c->ssl);
+	c->state = ENDING;
+	c->until = loop_now() + FAREWELL;
+	loop_set(&c->entrance->turns, &c->watch, EPOLLIN);
+}
+
+static void complete(struct candidate *c)
+{
+	const struct entrance_params *p = &c->entrance->params;
+	struct reason r;
+	SSL *ssl = c->ssl;
+
+	if (p->check(p->ctx, ssl, &r)) {
+		refuse_peer(c, &r);
+		return;
+	}
+	unlink_candidate(c);
+	free(c);
+	p->admit(p->ctx, ssl);
+}
+
+static void shake(struct candidate *c)
+{
+	struct reason r;
+
+	switch (tls_accept(c->ssl)) {
+	case 1:
+		complete(c);
+		return;
+	case TLS_WAIT:
+		loop_set(&c->entrance->turns, &c->watch,
+			 SSL_want_write(c->ssl) ? EPOLLOUT : EPOLLIN);
+		return;
+	case TLS_FAILED:
+		credentials_failure(c->ssl, &r);
+		report(c, &r);
+		/* The peer reads the alert before the end. */
+		tls_end(c->ssl);
+		c->state = ENDING;
+		c->until = loop_now() + FAREWELL;
+		loop_set(&c->entrance->turns, &c->watch, EPOLLIN);
+		return;
+	}
+	close_candidate(c);
+}
+
+/* The first bytes, or the end, have come. */
+static void begin(struct candidate *c)
+{
+	const struct entrance_params *p = &c->entrance->params;
+	const int on = 1;
+	struct reason r;
+	SSL_CTX *ctx = p->begin(p->ctx, &r);
+
+	if (!ctx) {
+		report(c, &r);
+		close_candidate(c);
+		return;
+	}
+	c->ssl = SSL_new(ctx);
+	if (!c->ssl || SSL_set_fd(c->ssl, c->watch.fd) != 1) {
+		close_candidate(c);
+		return;
+	}
+	setsockopt(c->watch.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	c->state = HANDSHAKING;
+	c->until = loop_now() + HANDSHAKE;
+	shake(c);
+}
+
+static void run_candidate(struct watch *w, uint32_t events)
+{
+	struct candidate *c = (struct candidate *)w;
+
+	(void)events;
+	switch (c->state) {
+	case SILENT:
+		begin(c);
+		return;
+	case HANDSHAKING:
+		shake(c);
+		return;
+	case ENDING:
+		if (tls_discard(c->watch.fd))
+			close_candidate(c);
+	}
+}
+
+static void run_turn(struct watch *w, uint32_t events)
+{
+	(void)events;
+	loop_wait(&of_turn(w)->turns, 0);
+}
+
+/* Accepting --------------------------------------------------------------- */
+
+static void plain_address(struct in6_addr *out,
+			  const struct sockaddr_storage *from)
+{
+	const struct sockaddr_in6 *six = (const void *)from;
+	const struct sockaddr_in *four = (const void *)from;
+
+	memset(out, 0, sizeof(*out));
+	if (from->ss_family == AF_INET6) {
+		*out = six->sin6_addr;
+		return;
+	}
+	memset(out->s6_addr + 10, 0xff, 2);
+	memcpy(out->s6_addr + 12, &four->sin_addr, 4);
+}
+
+static int is_at(const struct candidate *c, const struct in6_addr *address)
+{
+	return memcmp(&c->address, address, sizeof(*address)) == 0;
+}
+
+/* Makes room for a candidate of this address: closes the oldest one. */
+static void evict(struct entrance *e, const struct in6_addr *address)
+{
+	struct candidate *same = NULL;
+	unsigned n = 0;
+
+	for (struct candidate *c = e->first; c; c = c->next) {
+		if (!is_at(c, address))
+			continue;
+		if (!n++)
+			same = c;
+	}
+	if (n >= ENTRANCE_PER_ADDRESS)
+		close_candidate(same);
+	else if (e->count >= ENTRANCE_CANDIDATES)
+		close_candidate(e->first);
+}
+
+static void append(struct entrance *e, struct candidate *c)
+{
+	struct candidate **at = &e->first;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = c;
+	e->count++;
+}
+
+static void take(struct entrance *e, int fd,
+		 const struct sockaddr_storage *from)
+{
+	struct candidate *c = calloc(1, sizeof(*c));
+	struct in6_addr address;
+
+	plain_address(&address, from);
+	evict(e, &address);
+	if (!c) {
+		close(fd);
+		return;
+	}
+	*c = (struct candidate){
+		.watch = { .fd = fd, .events = EPOLLIN, .run = run_candidate },
+		.entrance = e,
+		.address = address,
+		.until = loop_now() + SILENCE,
+	};
+	if (loop_add(&e->turns, &c->watch)) {
+		close(fd);
+		free(c);
+		return;
+	}
+	append(e, c);
+}
+
+static void run_listener(struct watch *w, uint32_t events)
+{
+	struct entrance *e = (struct entrance *)w;
+	struct sockaddr_storage from;
+	socklen_t len = sizeof(from);
+	int fd = accept4(w->fd, (struct sockaddr *)&from, &len,
+			 SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)events;
+	if (fd >= 0) {
+		take(e, fd, &from);
+		return;
+	}
+	if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
+		return;
+	/* No descriptors or memory. */
+	if (e->first)
+		close_candidate(e->first);
+	e->paused = loop_now() + PAUSE;
+	loop_set(e->params.loop, w, 0);
+}
+
+uint64_t entrance_check(struct entrance *e, uint64_t now)
+{
+	uint64_t next = SRDMA_NEVER;
+
+	for (struct candidate *c = e->first, *after; c; c = after) {
+		after = c->next;
+		if (now >= c->until)
+			close_candidate(c);
+		else
+			next = srdma_time_earlier(next, c->until);
+	}
+	if (!e->paused)
+		return next;
+	if (now < e->paused)
+		return srdma_time_earlier(next, e->paused);
+	e->paused = 0;
+	loop_set(e->params.loop, &e->watch, EPOLLIN);
+	return next;
+}
+
+unsigned entrance_candidates(const struct entrance *e)
+{
+	return e->count;
+}
+
+int entrance_create(struct entrance **out, const struct entrance_params *p)
+{
+	struct entrance *e = calloc(1, sizeof(*e));
+	int rc = -ENOMEM;
+
+	if (!e)
+		return rc;
+	e->params = *p;
+	rc = loop_open(&e->turns);
+	if (rc < 0)
+		goto free_entrance;
+	e->watch = (struct watch){ .fd = p->listener,
+				   .events = EPOLLIN,
+				   .run = run_listener };
+	e->turn = (struct watch){ .fd = e->turns.epoll,
+				  .events = EPOLLIN,
+				  .run = run_turn };
+	rc = loop_add(p->loop, &e->watch);
+	if (rc < 0)
+		goto close_turns;
+	rc = loop_add(p->loop, &e->turn);
+	if (rc < 0)
+		goto remove_listener;
+	*out = e;
+	return 0;
+remove_listener:
+	loop_remove(p->loop, &e->watch);
+close_turns:
+	loop_close(&e->turns);
+free_entrance:
+	free(e);
+	return rc;
+}
+
+void entrance_destroy(struct entrance *e)
+{
+	if (!e)
+		return;
+	while (e->first)
+		close_candidate(e->first);
+	loop_remove(e->params.loop, &e->watch);
+	loop_remove(e->params.loop, &e->turn);
+	loop_close(&e->turns);
+	free(e);
+}

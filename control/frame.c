@@ -1,0 +1,35 @@
+#include "control/frame.h"
+
+#include <errno.h>
+
+#include "base/bytes.h"
+
+enum { LENGTH = 4, STREAM_AND_TYPE = FRAME_HEAD - LENGTH };
+
+int frame_parse(struct frame *f, const uint8_t *in, size_t have)
+{
+	uint32_t len;
+
+	if (have < LENGTH)
+		return 0;
+	len = srdma_load32(in);
+	if (len > FRAME_MAX - LENGTH)
+		return -EMSGSIZE;
+	if (len < STREAM_AND_TYPE)
+		return -EPROTO;
+	if (have < LENGTH + len)
+		return 0;
+	f->stream = srdma_load32(in + LENGTH);
+	f->type = in[FRAME_HEAD - 1];
+	f->body = in + FRAME_HEAD;
+	f->len = len - STREAM_AND_TYPE;
+	return (int)(LENGTH + len);
+}
+
+void frame_head(uint8_t out[FRAME_HEAD], uint32_t stream, enum frame_type type,
+		size_t len)
+{
+	srdma_store32(out, (uint32_t)(len + STREAM_AND_TYPE));
+	srdma_store32(out + LENGTH, stream);
+	out[FRAME_HEAD - 1] = (uint8_t)type;
+}

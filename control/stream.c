@@ -1,0 +1,230 @@
+#include "control/stream.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/time.h"
+#include "control/link.h"
+#include "control/queue.h"
+#include "host/socket.h"
+#include "offload/closer.h"
+#include "offload/packet.h"
+
+enum {
+	WAITING_MAX = 256 << 10, /* bytes that the worker does not read */
+	PROCESSES = 64,		 /* of a worker (local-interface.md 6) */
+};
+
+#define LAST (10 * SRDMA_SECOND) /* for the worker to take the last messages */
+
+struct stream {
+	struct watch watch; /* must be the first member */
+	struct link *link;
+	uint32_t number;
+	struct queue out;
+	uint64_t finish; /* time of the end, or 0 if the peer did not end it */
+};
+
+int stream_is_worker(const struct stream_worker *w, const char *path,
+		     size_t len)
+{
+	const size_t base = strlen(w->control);
+	char other[8];
+
+	if (len < base || memcmp(path, w->control, base))
+		return 0;
+	for (int i = 1; len > base && i < PROCESSES; i++) {
+		snprintf(other, sizeof(other), ".%d", i);
+		if (len - base == strlen(other) &&
+		    memcmp(path + base, other, len - base) == 0)
+			return 1;
+	}
+	return len == base;
+}
+
+static void set_events(struct stream *s, int read)
+{
+	loop_set(link_loop(s->link), &s->watch,
+		 (read && !s->finish ? EPOLLIN : 0) |
+			 (s->out.first ? EPOLLOUT : 0));
+}
+
+static int is_read(const struct stream *s)
+{
+	return (s->watch.events & EPOLLIN) != 0;
+}
+
+/* Ends both. code NULL: without a reason. */
+static void fail(struct stream *s, const char *code, const char *text)
+{
+	struct reason r;
+
+	if (code)
+		reason_set(&r, code, "%s", text);
+	link_end(s->link, s, code ? &r : NULL);
+}
+
+/* Returns 0 or -errno. */
+static int write_messages(struct stream *s)
+{
+	static const int none[REQUESTS_ANSWER_FDS] = { -1, -1 };
+
+	while (s->out.first) {
+		const struct chunk *c = s->out.first;
+		int rc = packet_send(s->watch.fd, c->data, c->len, none);
+
+		if (rc == -EAGAIN)
+			return 0;
+		if (rc < 0)
+			return rc;
+		queue_take(&s->out, c->len);
+	}
+	return 0;
+}
+
+/* Forwards one message of the worker. */
+static void read_message(struct stream *s)
+{
+	struct message m;
+	const int rc = packet_receive(s->watch.fd, &m);
+
+	if (rc == 0)
+		return;
+	if (rc > 0 && !m.nfds && m.len <= SRDMA_CTL_MAX) {
+		if (link_data(s->link, s->number, m.data, m.len))
+			set_events(s, 0);
+		srdma_wipe(m.data, m.len);
+		return;
+	}
+	if (rc < 0) {
+		fail(s, NULL, NULL);
+		return;
+	}
+	packet_close_fds(&m);
+	srdma_wipe(m.data, m.len);
+	if (m.len > SRDMA_CTL_MAX)
+		fail(s, "config", LINK_LONG_MESSAGE);
+	else
+		fail(s, "config", "files cannot be passed to another computer");
+}
+
+static void run(struct watch *w, uint32_t events)
+{
+	struct stream *s = (struct stream *)w;
+
+	if (events & EPOLLOUT && write_messages(s) < 0) {
+		fail(s, NULL, NULL);
+		return;
+	}
+	if (s->finish && !s->out.first) {
+		link_forget(s->link, s);
+		return;
+	}
+	if (events & EPOLLIN) {
+		set_events(s, is_read(s));
+		read_message(s);
+		return;
+	}
+	set_events(s, is_read(s));
+	if (events & (EPOLLHUP | EPOLLERR))
+		fail(s, NULL, NULL);
+}
+
+int stream_create(struct stream **out, struct link *link, uint32_t number,
+		  const char *path)
+{
+	const struct srdma_socket_peer peer = {
+		.path = path,
+		.type = SOCK_SEQPACKET,
+		.what = "worker",
+		.start = "srdma-offload",
+		.trusted = link_worker(link)->uid,
+	};
+	struct stream *s = calloc(1, sizeof(*s));
+	int rc = -ENOMEM;
+
+	if (!s)
+		return rc;
+	s->link = link;
+	s->number = number;
+	rc = srdma_socket_connect(&peer, 0);
+	if (rc < 0)
+		goto free_stream;
+	s->watch = (struct watch){ .fd = rc, .events = EPOLLIN, .run = run };
+	rc = loop_add(link_loop(link), &s->watch);
+	if (rc < 0)
+		goto close_socket;
+	*out = s;
+	return 0;
+close_socket:
+	close(s->watch.fd);
+free_stream:
+	free(s);
+	return rc;
+}
+
+void stream_destroy(struct stream *s)
+{
+	loop_remove(link_loop(s->link), &s->watch);
+	/* The descriptor may stay open for a while: the worker notices now. */
+	shutdown(s->watch.fd, SHUT_RDWR);
+	closer_close(s->watch.fd);
+	queue_clear(&s->out);
+	free(s);
+}
+
+void stream_data(struct stream *s, const uint8_t *data, size_t len)
+{
+	uint8_t *copy;
+
+	if (len > SRDMA_CTL_MAX) {
+		fail(s, "config", LINK_LONG_MESSAGE);
+		return;
+	}
+	copy = queue_add(&s->out, len);
+	if (!copy) {
+		fail(s, "busy", "the NIC has no memory");
+		return;
+	}
+	memcpy(copy, data, len);
+	if (write_messages(s) < 0)
+		fail(s, NULL, NULL);
+	else if (s->out.bytes > WAITING_MAX)
+		fail(s, "busy", "the worker does not read");
+	else
+		set_events(s, is_read(s));
+}
+
+int stream_finish(struct stream *s, uint64_t now)
+{
+	s->finish = now + LAST;
+	set_events(s, 0);
+	return s->out.first != NULL;
+}
+
+int stream_is_finishing(const struct stream *s)
+{
+	return s->finish != 0;
+}
+
+void stream_check(struct stream *s, uint64_t now)
+{
+	if (s->finish && now >= s->finish)
+		link_forget(s->link, s);
+}
+
+void stream_resume(struct stream *s)
+{
+	set_events(s, 1);
+}
+
+uint32_t stream_number(const struct stream *s)
+{
+	return s->number;
+}

@@ -1,0 +1,199 @@
+/* Limits of connections that are not authorised (docs/agent.md 3, rule 2): one
+ * more closes the oldest, first of the same address. */
+#include "control/entrance.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/time.h"
+
+enum { CLIENTS = ENTRANCE_CANDIDATES + ENTRANCE_PER_ADDRESS + 2 };
+
+static struct loop loop;
+static struct entrance *entrance;
+static struct sockaddr_in at;
+static int listener, client[CLIENTS];
+static unsigned clients, begun;
+
+static SSL_CTX *begin(void *ctx, struct reason *r)
+{
+	(void)ctx;
+	begun++;
+	reason_set(r, "clock", "not now");
+	return NULL;
+}
+
+static void refused(void *ctx, const char *address, const struct reason *r)
+{
+	(void)ctx;
+	assert_string_equal(address, "127.0.0.1");
+	assert_string_equal(r->text, "not now");
+}
+
+static int setup(void **state)
+{
+	const struct rlimit files = { 4096, 4096 };
+	socklen_t len = sizeof(at);
+	const struct entrance_params params = { .loop = &loop,
+						.begin = begin,
+						.refused = refused };
+	struct entrance_params p = params;
+
+	(void)state;
+	setrlimit(RLIMIT_NOFILE, &files);
+	clients = begun = 0;
+	at = (struct sockaddr_in){ .sin_family = AF_INET };
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, len), 0);
+	assert_int_equal(listen(listener, 16), 0);
+	getsockname(listener, (struct sockaddr *)&at, &len);
+	assert_int_equal(loop_open(&loop), 0);
+	p.listener = listener;
+	return entrance_create(&entrance, &p);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	while (clients)
+		close(client[--clients]);
+	entrance_destroy(entrance);
+	loop_close(&loop);
+	close(listener);
+	return 0;
+}
+
+/* Connects from 127.0.0.`host`, and waits until it is admitted. */
+static void join(unsigned host)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	from.sin_addr.s_addr = htonl(0x7f000000 | host);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	client[clients++] = fd;
+	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+}
+
+static int is_closed(unsigned i)
+{
+	char byte;
+
+	return recv(client[i], &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN;
+}
+
+static void test_one_more_of_an_address_closes_its_oldest(void **state)
+{
+	(void)state;
+	join(2);
+	for (unsigned i = 0; i < ENTRANCE_PER_ADDRESS; i++)
+		join(3);
+	assert_int_equal(entrance_candidates(entrance),
+			 ENTRANCE_PER_ADDRESS + 1);
+	join(3);
+	assert_int_equal(entrance_candidates(entrance),
+			 ENTRANCE_PER_ADDRESS + 1);
+	assert_false(is_closed(0));
+	assert_true(is_closed(1));
+	assert_false(is_closed(2));
+}
+
+static void test_one_more_of_all_closes_the_oldest(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ENTRANCE_CANDIDATES; i++)
+		join(2 + i / ENTRANCE_PER_ADDRESS);
+	assert_int_equal(entrance_candidates(entrance), ENTRANCE_CANDIDATES);
+	join(200);
+	assert_int_equal(entrance_candidates(entrance), ENTRANCE_CANDIDATES);
+	assert_true(is_closed(0));
+	assert_false(is_closed(1));
+}
+
+static void test_silent_connections_are_closed_after_10_s(void **state)
+{
+	const uint64_t begin_at = loop_now();
+	uint64_t due;
+
+	(void)state;
+	assert_int_equal(entrance_check(entrance, begin_at), SRDMA_NEVER);
+	join(2);
+	due = entrance_check(entrance, loop_now());
+	assert_in_range(due - begin_at, 10 * SRDMA_SECOND, 20 * SRDMA_SECOND);
+	entrance_check(entrance, due - 1);
+	assert_false(is_closed(0));
+	assert_int_equal(entrance_check(entrance, due), SRDMA_NEVER);
+	assert_true(is_closed(0));
+}
+
+static void test_first_bytes_begin_the_handshake(void **state)
+{
+	(void)state;
+	join(1);
+	assert_int_equal(begun, 0);
+	assert_int_equal(write(client[0], "x", 1), 1);
+	while (!begun)
+		loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+	assert_int_equal(entrance_candidates(entrance), 0);
+	assert_true(is_closed(0));
+}
+
+static void test_lack_of_descriptors_closes_the_oldest(void **state)
+{
+	struct rlimit files;
+	struct sockaddr_in from = at;
+	int last, fd;
+	uint64_t due;
+
+	(void)state;
+	join(1);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&from, sizeof(from)),
+			 0);
+	last = dup(fd);
+	close(last);
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = (rlim_t)last;
+	setrlimit(RLIMIT_NOFILE, &files);
+	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	assert_int_equal(entrance_candidates(entrance), 0);
+	assert_true(is_closed(0));
+	/* The listener rests, and then admits the connection. */
+	due = entrance_check(entrance, loop_now());
+	loop_wait(&loop, 0);
+	assert_int_equal(entrance_candidates(entrance), 0);
+	entrance_check(entrance, due);
+	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+	assert_int_equal(entrance_candidates(entrance), 1);
+	close(fd);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_one_more_of_an_address_closes_its_oldest),
+		TEST(test_one_more_of_all_closes_the_oldest),
+		TEST(test_silent_connections_are_closed_after_10_s),
+		TEST(test_first_bytes_begin_the_handshake),
+		TEST(test_lack_of_descriptors_closes_the_oldest),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
