@@ -210,14 +210,10 @@ static const struct srdma_ctl_field adopt_answer[] = {
 };
 
 static const struct srdma_ctl_field restrict_[] = {
-	F(UINT, restrict_.connections),
-	F(UINT, restrict_.legs),
-	F(UINT, restrict_.qps),
-	F(UINT, restrict_.regions),
-	F(UINT, restrict_.bytes),
-	F(TEXT, restrict_.account),
-	F(UINT, restrict_.keep),
-	STOP,
+	F(UINT, restrict_.connections), F(UINT, restrict_.legs),
+	F(UINT, restrict_.qps),		F(UINT, restrict_.regions),
+	F(UINT, restrict_.bytes),	F(TEXT, restrict_.account),
+	F(UINT, restrict_.keep),	STOP,
 };
 
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {

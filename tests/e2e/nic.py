@@ -27,6 +27,7 @@ NIC, LEFT, RIGHT = "spiffe://test/nic", "spiffe://test/left", "spiffe://test/rig
 
 POLICY = """worker = "{worker}"
 socket = "{folder}/agent-nic-{name}.sock"
+listen = "127.0.0.1:{own}"
 [control]
 listen = "127.0.0.1:{port}"
 path = "nic"
@@ -114,7 +115,7 @@ def nic_of(folder: Path, name: str, worker: Path, **more: str) -> Iterator[Nic]:
         for host, identity in (("left", LEFT), ("right", RIGHT))
     )
     policy = folder / f"nic-{name}.toml"
-    values = {"worker": worker, "folder": folder, "port": port, "name": name}
+    values = {"worker": worker, "folder": folder, "port": port, "name": name, "own": free_port()}
     policy.write_text(POLICY.format(**values, hosts=hosts))
     with contextlib.ExitStack() as stack:
         agent = Agent(policy, folder / f"agent-nic-{name}.sock", launch(policy))

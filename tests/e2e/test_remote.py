@@ -308,7 +308,7 @@ def test_links_of_one_host_are_limited(nic: Nic) -> None:
         assert process.stderr
         assert json.loads(process.stderr.readline())["event"] == "linked"
     until(lambda: not first.alive())
-    unlinked = [line for line in nic.agent.audit() if line["event"] == "unlinked"]
+    unlinked = [line for line in proxies[0].audit() if line["event"] == "unlinked"]
     assert "more than 4 links" in str(unlinked[0]["text"])
 
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -17,9 +17,9 @@ import srdma.aio
 from srdma import Access, QPState, Right
 from srdma.demo.rxe_stage import RxeStage
 from srdma.errors import RemoteWCError
-from tests.e2e.agents import until
+from tests.e2e.agents import Agent, until
 from tests.e2e.conftest import A, B, run
-from tests.e2e.nic import Proxy, make_files, nic_of, on_another_computer
+from tests.e2e.nic import Nic, Proxy, make_files, nic_of, on_another_computer
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 1 << 20
@@ -31,6 +31,7 @@ LISTEN = 'listen = ["127.0.0.1:7000-7009"]'
 class Ends:
     """Two hosts, each with a PD at the worker of its NIC."""
 
+    nics: list[Nic]
     proxies: list[Proxy]
     pds: list[srdma.PD]
 
@@ -63,7 +64,7 @@ def ends(stage: RxeStage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             ctx = stack.enter_context(srdma.Context(nic.worker, agent=proxy.socket, timeout=WAIT))
             assert ctx.remote
             pds.append(stack.enter_context(srdma.PD(ctx)))
-        yield Ends(proxies, pds)
+        yield Ends(nics, proxies, pds)
 
 
 def test_data_of_two_hosts(stage: RxeStage, ends: Ends) -> None:
@@ -121,6 +122,36 @@ def test_asyncio(ends: Ends) -> None:
                 return bytes((await receiving).data)
 
     assert asyncio.run(talk()) == b"over two computers"
+
+
+@pytest.mark.parametrize("who", ["proxy", "agent of the NIC"])
+def test_programs_come_back(ends: Ends, who: str) -> None:
+    """One process of the control link starts again while requests go on. No request fails, and the
+    program can make objects, connections and secrets afterwards."""
+    source, sink = ends.pds[0].alloc(4096), ends.pds[1].alloc(4096, ALL)
+    source.buf[:] = os.urandom(4096)
+    ended: Agent = ends.proxies[0] if who == "proxy" else ends.nics[0].agent
+    client, server = ends.connect()
+    with client, server:
+        ended.kill()
+        for _ in range(20):
+            client.qp.write(source, sink.remote())
+        ended.start()
+        assert sink.buf == source.buf
+        made = until_made(lambda: ends.pds[0].alloc(8192))
+        client.rekey(WAIT)
+        assert client.qp.read(sink.remote(), 0, 4096) == source.buf
+        made.close()
+        assert client.alive() and server.alive()
+        for end in ends.connect():
+            end.close()
+
+
+def until_made(make: Callable[[], srdma.MR]) -> srdma.MR:
+    """A request that was under way when the link ended raises Timeout."""
+    while True:
+        with contextlib.suppress(srdma.Timeout):
+            return make()
 
 
 def failed(qp: srdma.SecureQP) -> bool:
