@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import socket
 import ssl
@@ -688,6 +689,95 @@ def test_proxy_that_reads_no_refusals(nic: SmallNic) -> None:
             break
     assert nic.said("unlinked")["text"] == "the other end does not read"
     assert memory_of(nic) < 64 << 20
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[socket.socket]:
+    """The listening socket of a worker that the test controls."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(os.fspath(tmp_path / "a.ctl"))
+        sock.listen(5000)
+        sock.settimeout(WAIT)
+        yield sock
+
+
+@pytest.fixture
+def fake_nic(fake: socket.socket, tmp_path: Path) -> Iterator[SmallNic]:
+    make_files(tmp_path)
+    with small_nic(tmp_path, tmp_path / "a.ctl") as nic:
+        yield nic
+
+
+def test_streams_of_a_link_are_limited(fake_nic: SmallNic) -> None:
+    peer = fake_nic.greeted()
+    for number in range(1, 4097):
+        peer.frame(number, Type.OPEN, fake_nic.opening)
+        assert peer.take() == (number, Type.OPENED, b"")
+    peer.frame(4097, Type.OPEN, fake_nic.opening)
+    assert end_of(peer, 4097) == {"code": "busy", "text": "the link has too many streams"}
+    peer.frame(1000, Type.END)
+    peer.frame(4098, Type.OPEN, fake_nic.opening)
+    assert peer.take() == (4098, Type.OPENED, b"")
+
+
+def test_worker_that_accepts_nothing(tmp_path: Path) -> None:
+    """The stream is refused. The link does not wait."""
+    make_files(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(os.fspath(tmp_path / "a.ctl"))
+        sock.listen(0)
+        with small_nic(tmp_path, tmp_path / "a.ctl") as nic:
+            peer = nic.greeted()
+            for number in (1, 2):
+                peer.frame(number, Type.OPEN, nic.opening)
+            assert peer.take() == (1, Type.OPENED, b"")
+            assert "accepts no connection" in end_of(peer, 2)["text"]
+
+
+@pytest.mark.parametrize("how", ["long", "files"])
+def test_messages_of_the_worker_that_are_not_legal(
+    fake_nic: SmallNic, fake: socket.socket, how: str
+) -> None:
+    peer = fake_nic.greeted()
+    peer.frame(1, Type.OPEN, fake_nic.opening)
+    peer.take()
+    with contextlib.closing(fake.accept()[0]) as conn, socket.socket() as file:
+        if how == "long":
+            conn.send(bytes(MAX_MESSAGE + 1))
+        else:
+            socket.send_fds(conn, [b"x"], [file.fileno()])
+        reason = end_of(peer, 1)
+        assert reason["code"] == "config"
+        assert {"long": "more than 8192", "files": "files cannot"}[how] in reason["text"]
+        assert conn.recv(1) == b""
+
+
+@pytest.mark.slow
+def test_last_messages_for_a_worker_that_does_not_read(
+    fake_nic: SmallNic, fake: socket.socket
+) -> None:
+    """They wait for 10 s."""
+    peer = fake_nic.greeted()
+    peer.frame(1, Type.OPEN, fake_nic.opening)
+    peer.take()
+    with contextlib.closing(fake.accept()[0]) as conn:
+        for _ in range(250):
+            peer.frame(1, Type.DATA, bytes(1024))
+        peer.frame(1, Type.END)
+        poll = select.poll()
+        poll.register(conn, select.POLLRDHUP)
+        began = time.monotonic()
+        while not poll.poll(1000):
+            peer.frame(0, Type.HEARTBEAT)
+        assert 8 < time.monotonic() - began < 15
+    peer.frame(2, Type.OPEN, fake_nic.opening)
+    assert peer.take() == (2, Type.OPENED, b"")
+
+
+def test_bytes_that_are_not_tls(nic: SmallNic) -> None:
+    peer = nic.greeted()
+    peer.sock.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+    assert nic.said("unlinked")["code"] == "tls"
 
 
 # Limits --------------------------------------------------------------------
