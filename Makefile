@@ -37,7 +37,8 @@ CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(COR
 endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
-HOST_SRC := $(wildcard host/*.c)
+HOST_SRC := $(filter-out $(patsubst %,host/%.c,$(if $(HAVE_VERBS),leg_verbs_absent,\
+	rdma leg_verbs leg_verbs_cm leg_verbs_data leg_verbs_device)),$(wildcard host/*.c))
 # The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
 ifndef HAVE_CBOR
 HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel lasting_channel settings \
@@ -51,13 +52,15 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out $(patsubst %,%.c,%/test_port_verbs_region %/test_rdma \
+	%/test_leg_verbs %/test_pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
 	lasting_channel message),$(C_TEST_SRC))
 endif
-C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
+C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c) \
+	$(if $(HAVE_VERBS),,tests/c/support/fake_rdma.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
 	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))

@@ -62,6 +62,9 @@ void pair_run(struct pair *p, struct srdma_send_wr *wr,
 	      enum srdma_wc_opcode opcode);
 void pair_post_receive(struct end *e, uint64_t wr_id, uint32_t length);
 
+/* Repetitions of a loop: normal, or normal / $SRDMA_SHORTER. */
+int pair_count(int normal);
+
 /* As poll(2): 1 if fd is readable within so many ms, else 0. */
 int pair_readable(int fd, int ms);
 

@@ -1,0 +1,118 @@
+/* Private state of a leg over verbs, shared by the leg_verbs files only. */
+#ifndef SRDMA_HOST_LEG_VERBS_IMPL_H
+#define SRDMA_HOST_LEG_VERBS_IMPL_H
+
+#include "host/leg_verbs.h"
+#include "host/rdma.h"
+#include "wire/wire.h"
+
+/*
+ * Limits of the RC connection. A leg survives a stall of 8 s, and the host
+ * notices within 15 s that the worker's machine is off:
+ *
+ *   a SEND without an ack fails after (RETRIES + 1) * 4.096 us * 2^ACK_TIMEOUT
+ *     = 8 * 1.07 s = 8.6 s;
+ *   while the host polls or waits, a SEND leaves at least every 2 * BEAT_MS
+ *     = 3 s: the look that is made BEAT_MS after the last one may find that a
+ *     descriptor was posted just after that one.
+ *
+ * Together 11.6 s. RNR_RETRIES 7 means no limit: a worker that is stopped posts
+ * no receives, but its device answers.
+ */
+enum {
+	SRDMA_LEG_VERBS_ACK_TIMEOUT = 18,
+	SRDMA_LEG_VERBS_RETRIES = 7,
+	SRDMA_LEG_VERBS_RNR_RETRIES = 7,
+	SRDMA_LEG_VERBS_RNR_TIMER = 20, /* code of IBTA: 10.24 ms */
+	SRDMA_LEG_VERBS_BEAT_MS = 1500,
+};
+
+enum {
+	SRDMA_LEG_VERBS_SLOTS = 256, /* a power of two */
+	SRDMA_LEG_VERBS_SIGNAL = 16, /* every n-th SEND is signaled */
+	SRDMA_LEG_VERBS_REFILL = 16, /* receives are reposted n at a time */
+	SRDMA_LEG_VERBS_READS = 16,  /* READs and atomics of the worker in
+					flight, at most */
+	SRDMA_LEG_VERBS_WHY = 160,   /* bytes of the text */
+};
+
+struct srdma_leg_verbs {
+	struct srdma_host_leg base;
+	const struct srdma_rdma *rdma;
+	struct rdma_event_channel *cm;
+	struct rdma_cm_id *id; /* its device; outlives all objects of it */
+	struct ibv_device_attr limits;
+	int connected; /* 1: a REQ was sent */
+
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	uint32_t inline_max;
+
+	uint8_t *records; /* the completion ring */
+	struct ibv_mr *records_mr;
+	uint32_t ring;	   /* its records */
+	uint32_t receives; /* depth of the receive queue */
+	uint32_t consumed; /* receives to repost */
+	struct ibv_recv_wr refill[SRDMA_LEG_VERBS_REFILL]; /* linked */
+
+	uint8_t *slots;
+	struct ibv_mr *slots_mr;
+	/* Serial numbers of descriptors: done <= posted <= tail. */
+	uint32_t done, posted, tail;
+	struct ibv_send_wr wrs[SRDMA_LEG_VERBS_SLOTS]; /* a linked circle */
+	struct ibv_sge sges[SRDMA_LEG_VERBS_SLOTS];
+
+	uint32_t beaten; /* `tail` at the last look of beat_due */
+	int64_t beat_at; /* time of the last look that found it moved, ms */
+
+	/* The descriptor to wait on: on cm, channel, timer and over. */
+	int epoll;
+	int timer; /* readable when a beat is due, so that a sleeper sends it */
+	int over;  /* readable after the end of the leg */
+	int has_ended;
+	char why[SRDMA_LEG_VERBS_WHY]; /* of the end */
+};
+
+/* Sets an error text with errno; returns -errno. */
+int srdma_leg_verbs_failed(const char *what);
+/* Notes why the leg ended, and moves its QP to error, which ends all DMA. Only
+ * the first call has an effect. */
+__attribute__((format(printf, 2, 3))) void
+srdma_leg_verbs_end(struct srdma_leg_verbs *leg, const char *format, ...);
+
+/* --- leg_verbs_device.c: objects of the device --- */
+/* Makes everything but the connection, when leg->id has a device. 0 or -errno,
+ * with an error text. */
+int srdma_leg_verbs_device_open(struct srdma_leg_verbs *leg);
+/* Frees what srdma_leg_verbs_device_open() made, also after it failed. */
+void srdma_leg_verbs_device_close(struct srdma_leg_verbs *leg);
+int srdma_leg_verbs_reg(struct srdma_host_leg *leg,
+			struct srdma_host_leg_region *m);
+void srdma_leg_verbs_dereg(struct srdma_host_leg *leg,
+			   struct srdma_host_leg_region *m);
+
+/* --- leg_verbs_cm.c: the connection manager --- */
+/* Opens the event channel, finds the device, and connects. 0 or -errno, with an
+ * error text. */
+int srdma_leg_verbs_connect(struct srdma_leg_verbs *leg,
+			    const struct srdma_leg_verbs_params *params,
+			    int64_t deadline);
+/* Handles the events that arrived; one that ends the connection ends the leg.
+ */
+void srdma_leg_verbs_cm_poll(struct srdma_leg_verbs *leg);
+void srdma_leg_verbs_cm_close(struct srdma_leg_verbs *leg);
+
+/* --- leg_verbs_data.c: descriptors, completions --- */
+/* Prepares the work requests; the memory is registered. */
+void srdma_leg_verbs_data_init(struct srdma_leg_verbs *leg);
+/* Posts all receives. 0 or -errno. */
+int srdma_leg_verbs_data_receive(struct srdma_leg_verbs *leg);
+uint8_t *srdma_leg_verbs_slot(struct srdma_host_leg *leg);
+int srdma_leg_verbs_post(struct srdma_host_leg *leg, uint32_t len);
+void srdma_leg_verbs_flush(struct srdma_host_leg *leg);
+void srdma_leg_verbs_poll(struct srdma_host_leg *leg);
+void srdma_leg_verbs_arm(struct srdma_host_leg *leg);
+
+#endif
