@@ -52,15 +52,17 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out $(patsubst %,%.c,%/test_port_verbs_region %/test_rdma \
-	%/test_leg_verbs %/test_pd_verbs),$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs% \
+	$(patsubst %,tests/c/host/test_%.c,rdma leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
 	lasting_channel message),$(C_TEST_SRC))
 endif
-C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c) \
-	$(if $(HAVE_VERBS),,tests/c/support/fake_rdma.c),$(wildcard tests/c/*/*.c))
+C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
+ifndef HAVE_VERBS
+C_HELPER_SRC := $(filter-out %/fake_rdma.c %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
+endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
 	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
@@ -399,7 +401,7 @@ test-python-short: native offload bench
 # its own. A test that this limit does not interrupt prints the stacks of its
 # threads after 330 s.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
-	kill netem rekey_load wire_dies)
+	kill leg_dies netem rekey_load wire_dies)
 # The last test needs a privilege that root may lack in a container.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked
