@@ -46,27 +46,15 @@ static void convert(struct srdma_pd *pd, struct srdma_wc *wc,
 		note_event(pd, rec);
 }
 
-/* Posts a CREDIT descriptor, which write makes. If the leg is full, a later
- * descriptor tells what was consumed. */
-static void post_credit(struct srdma_pd *pd,
-			int (*write)(struct srdma_host *h, uint8_t *slot))
-{
-	const struct srdma_host_leg_ops *ops = pd->leg->ops;
-	uint8_t *slot = ops->slot(pd->leg);
-
-	if (!slot)
-		return;
-	ops->post(pd->leg, (uint32_t)write(pd->host, slot));
-	ops->flush(pd->leg);
-}
-
 /* Takes what is in the ring, and tells the worker what was consumed. */
 static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 {
+	const struct srdma_host_leg_ops *ops = pd->leg->ops;
 	struct srdma_record records[BATCH];
+	uint8_t *slot;
 	int got = 0, some = BATCH;
 
-	pd->leg->ops->poll(pd->leg);
+	ops->poll(pd->leg);
 	while (got < n && some == BATCH) {
 		int most = n - got < BATCH ? n - got : BATCH;
 
@@ -74,8 +62,15 @@ static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 		for (int i = 0; i < some; i++)
 			convert(pd, &wc[got++], &records[i]);
 	}
-	if (srdma_host_owes(pd->host))
-		post_credit(pd, srdma_host_credit);
+	if (!srdma_host_owes(pd->host))
+		return got;
+	slot = ops->slot(pd->leg);
+	if (slot) { /* else a later descriptor tells it */
+		int len = srdma_host_credit(pd->host, slot);
+
+		ops->post(pd->leg, (uint32_t)len);
+		ops->flush(pd->leg);
+	}
 	return got;
 }
 
@@ -91,11 +86,8 @@ static int collect(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	if (!pd->armed && now - pd->looked < LOOK_MS)
 		return 0;
 	pd->looked = now;
-	if (srdma_pd_gone(pd))
-		return take(pd, n, wc);
-	if (pd->leg->ops->beat_due(pd->leg, now))
-		post_credit(pd, srdma_host_beat);
-	return 0;
+	pd->leg->ops->keepalive(pd->leg, now);
+	return srdma_pd_gone(pd) ? take(pd, n, wc) : 0;
 }
 
 /* While armed: a wake-up without a completion must not make the descriptor

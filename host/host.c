@@ -216,17 +216,12 @@ int srdma_host_owes(const struct srdma_host *h)
 
 int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 {
-	return srdma_host_owes(h) ? srdma_host_beat(h, slot) : 0;
-}
-
-int srdma_host_beat(struct srdma_host *h, uint8_t *slot)
-{
 	struct srdma_desc d = {
 		.opcode = SRDMA_DESC_CREDIT,
 		.consumed = h->consumed,
 	};
 
-	if (h->failed)
+	if (!srdma_host_owes(h))
 		return 0;
 	h->told = h->consumed;
 	return (int)srdma_desc_encode(slot, &d);

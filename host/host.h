@@ -70,9 +70,6 @@ int srdma_host_owes(const struct srdma_host *h);
  * Returns the number of bytes used, or 0.
  */
 int srdma_host_credit(struct srdma_host *h, uint8_t *slot);
-/* Writes a CREDIT descriptor that is not due, as a sign of life. Returns the
- * number of bytes used, or 0 after srdma_host_fail(). */
-int srdma_host_beat(struct srdma_host *h, uint8_t *slot);
 
 /*
  * Polls up to n completions, in posting order per queue. Their id is the

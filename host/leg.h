@@ -47,14 +47,14 @@ struct srdma_host_leg_ops {
 	const char *(*ended)(struct srdma_host_leg *leg);
 	/* Ends all DMA of the worker through this leg, if the kind can. */
 	void (*stop)(struct srdma_host_leg *leg);
-	/* 1 if a descriptor is due only because the end of a silent worker
-	 * would not be noticed otherwise. now: monotonic, ms. To be called at
-	 * least once a second while the leg is polled. */
-	int (*beat_due)(struct srdma_host_leg *leg, int64_t now);
+	/* Sends heartbeats, and ends the leg if the worker's device does not
+	 * acknowledge them. now: monotonic, ms. To be called at least once a
+	 * second while the leg is polled, and before and after waiting. */
+	void (*keepalive)(struct srdma_host_leg *leg, int64_t now);
 
 	/* Flushes, and prepares to sleep: from now on fd becomes readable when
-	 * a record arrives, when full slots have room again, and at times
-	 * without cause. */
+	 * a record arrives, when full slots have room again, when keepalive is
+	 * due, and at times without cause. */
 	void (*arm)(struct srdma_host_leg *leg);
 	int (*fd)(const struct srdma_host_leg *leg);
 	/* To be called after waking, or instead of sleeping. */

@@ -201,11 +201,10 @@ static const char *shm_ended(struct srdma_host_leg *leg)
 	return NULL;
 }
 
-static int shm_beat_due(struct srdma_host_leg *leg, int64_t now)
+static void shm_keepalive(struct srdma_host_leg *leg, int64_t now)
 {
 	(void)leg;
 	(void)now;
-	return 0;
 }
 
 static void shm_arm(struct srdma_host_leg *leg)
@@ -264,7 +263,7 @@ static const struct srdma_host_leg_ops ops = {
 	.poll = shm_nothing,
 	.ended = shm_ended,
 	.stop = shm_nothing,
-	.beat_due = shm_beat_due,
+	.keepalive = shm_keepalive,
 	.arm = shm_arm,
 	.fd = shm_fd,
 	.disarm = shm_disarm,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "host/error.h"
+#include "port/leg_time.h"
 
 enum {
 	EVENTS = 4,   /* descriptors in the epoll set */
@@ -57,14 +58,25 @@ static void verbs_stop(struct srdma_host_leg *leg)
 
 /* --- events -------------------------------------------------------------- */
 
-/* at: monotonic, ms; 0: never. */
-static void set_timer(const struct srdma_leg_verbs *leg, int64_t at)
+/* Starts the timer: it expires when the next heartbeat is due, and, if this one
+ * is not acknowledged, every second after that. */
+static void set_timer(const struct srdma_leg_verbs *leg)
 {
 	const struct itimerspec when = {
-		.it_value = { .tv_sec = at / 1000, .tv_nsec = at % 1000 * NS },
+		.it_value = { .tv_sec = SRDMA_LEG_BEAT_MS / 1000,
+			      .tv_nsec = SRDMA_LEG_BEAT_MS % 1000 * NS },
+		.it_interval = { .tv_sec = 1 },
 	};
 
-	timerfd_settime(leg->timer, TFD_TIMER_ABSTIME, &when, NULL);
+	timerfd_settime(leg->timer, 0, &when, NULL);
+}
+
+static void take_tick(const struct srdma_leg_verbs *leg)
+{
+	uint64_t ticks;
+	const ssize_t n = read(leg->timer, &ticks, sizeof(ticks));
+
+	(void)n;
 }
 
 static void take_cq_event(struct srdma_leg_verbs *leg)
@@ -91,7 +103,7 @@ static void look(struct srdma_leg_verbs *leg, int wakes)
 		else if (wakes && fd == leg->channel->fd)
 			take_cq_event(leg);
 		else if (wakes && fd == leg->timer)
-			set_timer(leg, 0);
+			take_tick(leg);
 	}
 }
 
@@ -109,16 +121,23 @@ static void verbs_disarm(struct srdma_host_leg *leg)
 	look(verbs_of(leg), 1);
 }
 
-static int verbs_beat_due(struct srdma_host_leg *base, int64_t now)
+static void verbs_keepalive(struct srdma_host_leg *base, int64_t now)
 {
 	struct srdma_leg_verbs *leg = verbs_of(base);
+	const int64_t age = now - leg->beat_at;
 
-	if (leg->beaten != leg->tail) {
-		leg->beaten = leg->tail;
-		leg->beat_at = now;
-		set_timer(leg, now + SRDMA_LEG_VERBS_BEAT_MS);
-	}
-	return now - leg->beat_at >= SRDMA_LEG_VERBS_BEAT_MS;
+	if (leg->has_ended)
+		return;
+	if (leg->beating && age >= SRDMA_LEG_SILENCE_MS)
+		srdma_leg_verbs_end(leg,
+				    "the worker's device did not answer for "
+				    "%d s",
+				    SRDMA_LEG_SILENCE_MS / 1000);
+	if (leg->beating || (leg->beat_at && age < SRDMA_LEG_BEAT_MS))
+		return;
+	leg->beat_at = now;
+	srdma_leg_verbs_beat(leg);
+	set_timer(leg);
 }
 
 /* --- memory -------------------------------------------------------------- */
@@ -165,7 +184,7 @@ static const struct srdma_host_leg_ops ops = {
 	.poll = srdma_leg_verbs_poll,
 	.ended = verbs_ended,
 	.stop = verbs_stop,
-	.beat_due = verbs_beat_due,
+	.keepalive = verbs_keepalive,
 	.arm = srdma_leg_verbs_arm,
 	.fd = verbs_fd,
 	.disarm = verbs_disarm,
@@ -212,7 +231,6 @@ int srdma_leg_verbs_create(struct srdma_host_leg **out,
 	leg->base.ops = &ops;
 	leg->rdma = rdma;
 	leg->ring = params->ring;
-	leg->beaten = UINT32_MAX; /* the first look starts the timer */
 	/* at any time at least one receive per record is posted */
 	leg->receives = leg->ring + SRDMA_LEG_VERBS_REFILL;
 	r = open_descriptors(leg);

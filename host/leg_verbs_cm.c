@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "host/error.h"
 #include "host/socket.h"
+#include "port/leg_time.h"
 
 /* Private data of a REQ and of a REJ (docs/local-interface.md 2.4). */
 enum {
@@ -260,8 +261,8 @@ static int to_state(const struct attempt *a, enum ibv_qp_state state)
 	if (leg->limits.atomic_cap != IBV_ATOMIC_NONE)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
 	attr.min_rnr_timer = SRDMA_LEG_VERBS_RNR_TIMER;
-	attr.timeout = SRDMA_LEG_VERBS_ACK_TIMEOUT;
-	attr.retry_cnt = SRDMA_LEG_VERBS_RETRIES;
+	attr.timeout = SRDMA_LEG_ACK_TIMEOUT;
+	attr.retry_cnt = SRDMA_LEG_RETRIES;
 	attr.rnr_retry = SRDMA_LEG_VERBS_RNR_RETRIES;
 	err = leg->rdma->modify_qp(leg->qp, &attr, mask);
 	errno = err;
@@ -295,7 +296,7 @@ static int request(const struct attempt *a)
 					  ? most
 					  : SRDMA_LEG_VERBS_READS),
 		.initiator_depth = 1,
-		.retry_count = SRDMA_LEG_VERBS_RETRIES,
+		.retry_count = SRDMA_LEG_RETRIES,
 		.rnr_retry_count = SRDMA_LEG_VERBS_RNR_RETRIES,
 		.qp_num = leg->qp->qp_num,
 	};

@@ -5,6 +5,9 @@
 
 enum { BATCH = 32 }; /* completions taken at once */
 
+/* wr_id of heartbeats; those of descriptors are serial numbers of 32 bits. */
+static const uint64_t BEAT = 1ULL << 32;
+
 static uint32_t slot_of(uint32_t serial)
 {
 	return serial % SRDMA_LEG_VERBS_SLOTS;
@@ -29,6 +32,9 @@ void srdma_leg_verbs_data_init(struct srdma_leg_verbs *leg)
 			.opcode = IBV_WR_SEND,
 		};
 	}
+	leg->beat = (struct ibv_send_wr){ .wr_id = BEAT,
+					  .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_SIGNALED };
 	for (uint32_t i = 0; i + 1 < SRDMA_LEG_VERBS_REFILL; i++)
 		leg->refill[i].next = &leg->refill[i + 1];
 }
@@ -75,6 +81,8 @@ static void complete(struct srdma_leg_verbs *leg, const struct ibv_wc *wc)
 				    leg->rdma->wc_status_str(wc->status));
 	else if (wc->opcode & IBV_WC_RECV)
 		leg->consumed++;
+	else if (wc->wr_id == BEAT)
+		leg->beating = 0;
 	else
 		leg->done = (uint32_t)wc->wr_id + 1;
 }
@@ -149,6 +157,17 @@ void srdma_leg_verbs_flush(struct srdma_host_leg *base)
 	leg->posted = leg->tail;
 	if (err)
 		srdma_leg_verbs_end(leg, "posting descriptors: %s",
+				    strerror(err));
+}
+
+void srdma_leg_verbs_beat(struct srdma_leg_verbs *leg)
+{
+	struct ibv_send_wr *bad;
+	const int err = ibv_post_send(leg->qp, &leg->beat, &bad);
+
+	leg->beating = 1;
+	if (err)
+		srdma_leg_verbs_end(leg, "posting a heartbeat: %s",
 				    strerror(err));
 }
 

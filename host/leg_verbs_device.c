@@ -43,7 +43,10 @@ static size_t records_size(const struct srdma_leg_verbs *leg)
 	return (size_t)leg->ring * SRDMA_RECORD_LEN;
 }
 
-enum { SLOTS_SIZE = SRDMA_LEG_VERBS_SLOTS * SRDMA_DESC_SLOT };
+enum {
+	SLOTS_SIZE = SRDMA_LEG_VERBS_SLOTS * SRDMA_DESC_SLOT,
+	SENDS = SRDMA_LEG_VERBS_SLOTS + 1, /* the last one: a heartbeat */
+};
 
 static int open_memory(struct srdma_leg_verbs *leg)
 {
@@ -72,7 +75,7 @@ static int open_qp(struct srdma_leg_verbs *leg)
 		struct ibv_qp_init_attr attr = {
 			.send_cq = leg->cq,
 			.recv_cq = leg->cq,
-			.cap = { .max_send_wr = SRDMA_LEG_VERBS_SLOTS,
+			.cap = { .max_send_wr = SENDS,
 				 .max_recv_wr = leg->receives,
 				 .max_send_sge = 1,
 				 .max_recv_sge = 1,
@@ -91,7 +94,7 @@ static int open_qp(struct srdma_leg_verbs *leg)
 
 static int open_queues(struct srdma_leg_verbs *leg)
 {
-	const uint32_t size = leg->receives + SRDMA_LEG_VERBS_SLOTS;
+	const uint32_t size = leg->receives + SENDS;
 
 	errno = 0;
 	leg->pd = leg->rdma->alloc_pd(leg->id->verbs);

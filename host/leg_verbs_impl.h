@@ -6,34 +6,17 @@
 #include "host/rdma.h"
 #include "wire/wire.h"
 
-/*
- * Limits of the RC connection. A leg survives a stall of 8 s, and the host
- * notices within 15 s that the worker's machine is off:
- *
- *   a SEND without an ack fails after (RETRIES + 1) * 4.096 us * 2^ACK_TIMEOUT
- *     = 8 * 1.07 s = 8.6 s;
- *   while the host polls or waits, a SEND leaves at least every 2 * BEAT_MS
- *     = 3 s: the look that is made BEAT_MS after the last one may find that a
- *     descriptor was posted just after that one.
- *
- * Together 11.6 s. RNR_RETRIES 7 means no limit: a worker that is stopped posts
- * no receives, but its device answers.
- */
 enum {
-	SRDMA_LEG_VERBS_ACK_TIMEOUT = 18,
-	SRDMA_LEG_VERBS_RETRIES = 7,
+	/* No limit: a worker that is stopped posts no receives, but its device
+	 * answers. Heartbeats limit the time. */
 	SRDMA_LEG_VERBS_RNR_RETRIES = 7,
 	SRDMA_LEG_VERBS_RNR_TIMER = 20, /* code of IBTA: 10.24 ms */
-	SRDMA_LEG_VERBS_BEAT_MS = 1500,
-};
-
-enum {
-	SRDMA_LEG_VERBS_SLOTS = 256, /* a power of two */
-	SRDMA_LEG_VERBS_SIGNAL = 16, /* every n-th SEND is signaled */
-	SRDMA_LEG_VERBS_REFILL = 16, /* receives are reposted n at a time */
-	SRDMA_LEG_VERBS_READS = 16,  /* READs and atomics of the worker in
+	SRDMA_LEG_VERBS_SLOTS = 256,	/* a power of two */
+	SRDMA_LEG_VERBS_SIGNAL = 16,	/* every n-th SEND is signaled */
+	SRDMA_LEG_VERBS_REFILL = 16,	/* receives are reposted n at a time */
+	SRDMA_LEG_VERBS_READS = 16,	/* READs and atomics of the worker in
 					flight, at most */
-	SRDMA_LEG_VERBS_WHY = 160,   /* bytes of the text */
+	SRDMA_LEG_VERBS_WHY = 160,	/* bytes of the text */
 };
 
 struct srdma_leg_verbs {
@@ -64,12 +47,13 @@ struct srdma_leg_verbs {
 	struct ibv_send_wr wrs[SRDMA_LEG_VERBS_SLOTS]; /* a linked circle */
 	struct ibv_sge sges[SRDMA_LEG_VERBS_SLOTS];
 
-	uint32_t beaten; /* `tail` at the last look of beat_due */
-	int64_t beat_at; /* time of the last look that found it moved, ms */
+	struct ibv_send_wr beat; /* the heartbeat */
+	int beating;		 /* 1: it is under way */
+	int64_t beat_at;	 /* time of the last one, ms */
 
 	/* The descriptor to wait on: on cm, channel, timer and over. */
 	int epoll;
-	int timer; /* readable when a beat is due, so that a sleeper sends it */
+	int timer; /* readable when keepalive is due */
 	int over;  /* readable after the end of the leg */
 	int has_ended;
 	char why[SRDMA_LEG_VERBS_WHY]; /* of the end */
@@ -114,5 +98,7 @@ int srdma_leg_verbs_post(struct srdma_host_leg *leg, uint32_t len);
 void srdma_leg_verbs_flush(struct srdma_host_leg *leg);
 void srdma_leg_verbs_poll(struct srdma_host_leg *leg);
 void srdma_leg_verbs_arm(struct srdma_host_leg *leg);
+/* Posts the heartbeat, which is not under way. */
+void srdma_leg_verbs_beat(struct srdma_leg_verbs *leg);
 
 #endif

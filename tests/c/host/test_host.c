@@ -430,23 +430,6 @@ static void test_credit_after_half_a_ring(void **state)
 	assert_int_equal(srdma_host_credit(n->host, n->slot), 0);
 }
 
-static void test_beat_is_a_credit_that_is_not_due(void **state)
-{
-	struct nic *n = *state;
-	struct srdma_desc d;
-
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(srdma_host_beat(n->host, n->slot),
-				 SRDMA_DESC_LEN);
-		assert_int_equal(srdma_desc_decode(&d, n->slot, SRDMA_DESC_LEN),
-				 0);
-		assert_int_equal(d.opcode, SRDMA_DESC_CREDIT);
-		assert_int_equal(d.consumed, 0);
-	}
-	srdma_host_fail(n->host, SRDMA_REASON_WORKER_GONE);
-	assert_int_equal(srdma_host_beat(n->host, n->slot), 0);
-}
-
 static void test_fail_completes_all_requests(void **state)
 {
 	static const struct {
@@ -535,7 +518,6 @@ int main(void)
 		TEST(test_removed_qp_is_ignored),
 		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),
-		TEST(test_beat_is_a_credit_that_is_not_due),
 		TEST(test_fail_completes_all_requests),
 		TEST(test_random_ring_completes_each_wr_once),
 	};

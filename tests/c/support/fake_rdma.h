@@ -48,6 +48,7 @@ struct fake_rdma {
 	uint32_t receives; /* posted */
 	struct fake_sent sent[FAKE_SENT];
 	uint32_t sends;
+	uint32_t beats; /* SENDs of length 0 */
 	uint64_t mr_length;
 	int mr_access; /* of the last MR */
 };
