@@ -3,12 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/addr.h"
 #include "base/bytes.h"
 #include "host/error.h"
+#include "host/host_device.h"
 #include "host/socket.h"
 #include "port/leg_time.h"
 
@@ -38,7 +39,7 @@ struct attempt {
 	struct srdma_leg_verbs *leg;
 	const struct srdma_leg_verbs_params *params;
 	int64_t deadline;
-	struct sockaddr_storage own, peer;
+	struct srdma_host_route route;
 };
 
 struct note {
@@ -182,34 +183,26 @@ static int expect(const struct attempt *a, enum rdma_cm_event_type type)
 /* --- addresses ----------------------------------------------------------- */
 
 /* Without an own address, the kernel may choose another device of this machine
- * for a worker on the same machine. Connecting a UDP socket sends nothing. */
+ * for a worker on the same machine. */
 static int find_own(struct attempt *a)
 {
 	const char *at = a->params->address;
-	socklen_t len = sizeof(a->own);
-	int fd, r;
 
-	if (srdma_addr_parse(&a->peer, at, SRDMA_ADDR_NO_PORT))
+	if (srdma_addr_parse(&a->route.peer, at, SRDMA_ADDR_NO_PORT))
 		return srdma_error_set(-EPROTO,
 				       "%.64s is no address of a leg: use a "
 				       "worker and a library of the same "
 				       "release",
 				       at);
-	fd = socket(a->peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	r = fd < 0 || connect(fd, (struct sockaddr *)&a->peer, len) ||
-	    getsockname(fd, (struct sockaddr *)&a->own, &len);
-	r = r ? failed(a, "no route to the worker") : 0;
-	if (fd >= 0)
-		close(fd);
-	srdma_addr_set_port(&a->own, 0);
-	return r;
+	return srdma_host_device_route(&a->route, SRDMA_HOST_DEVICES,
+				       getenv("SRDMA_HOST_DEVICE"));
 }
 
 static int no_device(const struct attempt *a)
 {
 	char own[SRDMA_NAME_LEN];
 
-	srdma_addr_format(own, (const struct sockaddr *)&a->own);
+	srdma_addr_format(own, (const struct sockaddr *)&a->route.own);
 	return srdma_error_set(
 		-ENODEV,
 		"the route to the worker's leg address %s begins "
@@ -225,8 +218,9 @@ static int resolve_addr(struct attempt *a)
 	int r;
 
 	do {
-		if (rdma->resolve_addr(a->leg->id, (struct sockaddr *)&a->own,
-				       (struct sockaddr *)&a->peer, RESOLVE_MS))
+		if (rdma->resolve_addr(
+			    a->leg->id, (struct sockaddr *)&a->route.own,
+			    (struct sockaddr *)&a->route.peer, RESOLVE_MS))
 			return errno == ENODEV || errno == EADDRNOTAVAIL
 				       ? no_device(a)
 				       : failed(a, "rdma_resolve_addr");

@@ -105,8 +105,10 @@ struct srdma_pd_attr {
 /*
  * Opens a leg (OPEN, docs/local-interface.md 3.5). attr: NULL for the defaults.
  * -EINVAL: an attribute; -EDQUOT: the worker has no more legs.
- * A leg over RDMA is connected within 10 s. Then also
- * -ENODEV: the route to the worker does not lead over an RDMA device;
+ * A leg over RDMA is connected within 10 s, by the device of the route to the
+ * worker, or by that in $SRDMA_HOST_DEVICE. Then also
+ * -ENODEV: the route does not lead over an RDMA device, or no device has the
+ * name; -EADDRNOTAVAIL: that device has no address of this family;
  * -EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT: no route, or no answer on it;
  * -ECONNREFUSED: no worker listens at the address that it gave; -EPROTO,
  * -EACCES: the worker refuses the connection; -ENOMEM: also the limit of locked

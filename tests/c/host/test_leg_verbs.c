@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -242,10 +243,18 @@ static void test_address_without_a_route(void **state)
 		assert_int_equal(srdma_leg_verbs_create(&leg, &p, 0), -EPROTO);
 		says("is no address of a leg");
 	}
-	p.address = "[fe80::1]:4791"; /* of no interface */
+	p.address = "255.255.255.255:4791";
 	assert_true(srdma_leg_verbs_create(&leg, &p, 0) < 0);
 	assert_null(leg);
 	says("no route to the worker");
+}
+
+static void test_device_of_the_environment(void **state)
+{
+	(void)state;
+	setenv("SRDMA_HOST_DEVICE", "no-such-device", 1);
+	refuse(-ENODEV, "no-such-device is no RDMA device");
+	unsetenv("SRDMA_HOST_DEVICE");
 }
 
 static void test_route_over_no_rdma_device(void **state)
@@ -650,6 +659,7 @@ int main(void)
 		each(test_every_failure_of_the_device),
 		each(test_refusals_of_the_worker),
 		each(test_address_without_a_route),
+		each(test_device_of_the_environment),
 		each(test_route_over_no_rdma_device),
 		each(test_late_address_is_resolved_again),
 		each(test_address_and_route_errors),
