@@ -38,6 +38,8 @@ void srdma_inbound_progress(struct srdma_qp *qp);
 /* Time of the last progress, ns. */
 uint64_t srdma_inbound_since(const struct srdma_qp *qp);
 
-enum { SRDMA_DMA_LIMIT_S = 10 }; /* a DMA that takes longer ends the QP */
+/* A DMA that takes longer ends the QP. A leg over verbs whose host is lost ends
+ * before that, after 13 s at most (port/leg_time.h). */
+enum { SRDMA_DMA_LIMIT_S = 14 };
 
 #endif

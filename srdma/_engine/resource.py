@@ -92,13 +92,13 @@ class Resource:
 def unless_gone() -> Iterator[None]:
     """Ignore errors of a release whose leg or worker has ended: the resource ended with it.
 
-    A leg over verbs may end alone. The worker then answers EPERM, or ENOENT for a QP of it, and no
-    DMA of the leg is in progress.
+    A leg over verbs may end alone. The worker then answers EPERM, ENOENT for a QP of it, or
+    ECONNRESET if the request waited, and no DMA of the leg is in progress.
     """
     try:
         yield
     except WorkerGone:
         pass
     except RefusedError as error:
-        if error.errno not in (errno.EPERM, errno.ENOENT):
+        if error.errno not in (errno.EPERM, errno.ENOENT, errno.ECONNRESET):
             raise

@@ -33,7 +33,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from srdma import errors
-from srdma._engine.heartbeat import BEAT_S, SILENCE_S, Heartbeat, Ticker
+from srdma._engine.heartbeat import BEAT_S, Heartbeat, Ticker
 from srdma._engine.host_device import route
 from srdma._engine.verbs_cm import ENDED, MAGIC, VERSION, Cm, event_name, fd_of, split_address
 from srdma.control import forked
@@ -54,6 +54,7 @@ RECV_CHAIN = 16
 
 RNR_RETRIES = 6  # 7 would mean no limit
 RNR_TIMER = 20  # code of IBTA: 10.24 ms
+LOST = "the worker does not acknowledge: its machine or device, or the link to it, is lost"
 HEARTBEAT = 1 << 32  # wr_id; those of descriptors are indexes of slots
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
@@ -365,7 +366,7 @@ class VerbsLeg:
         if self.closed:
             return
         if self._beats.lost(now):
-            self._end(f"the worker acknowledged no heartbeat for {SILENCE_S:g} s")
+            self._end(LOST)
         elif self._beats.due(now):
             try:
                 self._qp.post_send(self._sender.heartbeat)
@@ -405,10 +406,12 @@ class VerbsLeg:
         return total
 
     def _end(self, why: str) -> None:
-        """Record why the leg ended, and move its QP to ERR so that the device stops all DMA."""
+        """Record why the leg ended, tell the worker, and move the QP to ERR: all DMA stops."""
         if self.closed:
             return
         self.closed = why
+        with contextlib.suppress(PyverbsRDMAError):
+            self._cm.id.disconnect()
         with contextlib.suppress(PyverbsRDMAError):
             self._qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
 
@@ -438,14 +441,11 @@ class VerbsLeg:
         """End the leg and free it. No effect the second time, or in a forked child."""
         if os.getpid() != self._pid:
             return
-        if not self.closed:
-            with contextlib.suppress(PyverbsRDMAError):
-                self._cm.id.disconnect()
         self._end("closed")
         self._undo.close()
 
 
 def _failure(status: int) -> str:
     if status == e.IBV_WC_RETRY_EXC_ERR:
-        return "the worker does not acknowledge: its machine or device, or the link to it, is lost"
+        return LOST
     return f"work completion status {status}"

@@ -44,6 +44,9 @@ from srdma.native import control
 from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
 
 TIMEOUT = 10.0
+# For requests that wait for DMA. It is longer than the limits of DMA (protocol.md 5) and of a leg
+# whose host is lost (local-interface.md 2.4).
+DMA_TIMEOUT = 20.0
 
 IN_FLIGHT = 16  # requests whose answers the socket has room for
 
@@ -307,7 +310,7 @@ class Control:
         """Register memory; fd: its memfd, if any. Returns the key, which is lkey and wire rkey."""
         return self._number(Kind.REG_MR, values_of(mr), () if fd is None else (fd,))
 
-    def dereg_mr(self, leg: int, key: int, timeout: float = TIMEOUT) -> None:
+    def dereg_mr(self, leg: int, key: int, timeout: float = DMA_TIMEOUT) -> None:
         """Deregister memory. Returns when no DMA names the key any more."""
         self.request(Kind.DEREG_MR, [leg, key], timeout=timeout)
 
@@ -367,7 +370,7 @@ class Control:
         self.request(Kind.UNINSTALL, [leg, handle])
 
     def revoke(
-        self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = TIMEOUT
+        self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = DMA_TIMEOUT
     ) -> None:
         """Revoke every capability for a range of a region; offset 0 and length 0: all of it.
 
@@ -468,7 +471,7 @@ class Control:
         (state, reason), _ = self.request(Kind.WAIT, [qpn], timeout=timeout)
         return QPState(state), reason
 
-    def destroy(self, qpn: int, timeout: float = TIMEOUT) -> None:
+    def destroy(self, qpn: int, timeout: float = DMA_TIMEOUT) -> None:
         """Destroy a QP. Returns when all its DMA has ended."""
         self.request(Kind.DESTROY, [qpn], timeout=timeout)
 

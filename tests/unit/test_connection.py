@@ -309,14 +309,15 @@ def test_connection_is_not_alive_after_the_end_of_its_worker(join, worker):
     assert not ours.alive()
 
 
-def test_objects_of_an_ended_leg_close(join, worker, client_pd):
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOENT, errno.ECONNRESET])
+def test_objects_of_an_ended_leg_close(join, worker, client_pd, number):
     """Over verbs a leg may end while its worker lives. The worker then does
     not know its objects."""
     ours, _ = join({}, {})
     region = client_pd.alloc(64)
 
     def refuse(leg, body, fds):
-        raise Refuse(errno.EPERM, "leg 1 has ended or is not a leg of this connection")
+        raise Refuse(number, "leg 1 has ended or is not a leg of this connection")
 
     worker.handlers[DESTROY] = worker.handlers[DEREG_MR] = refuse
     ours.close()
@@ -619,7 +620,7 @@ def take():
         ("take(); raise SystemExit('its last words')", DeviceError, "unexpectedly: its last words"),
         ("take()", DeviceError, "exit code 0"),
         ("take().sendall(b'\\xff' * 8)", DeviceError, "ended unexpectedly"),
-        ("c = take(); time.sleep(60)", Timeout, "did not end in time"),
+        ("c = take(); time.sleep(60)", Timeout, "did not answer in time"),
     ],
 )
 def test_agent_that_fails(code, kind, text, monkeypatch):

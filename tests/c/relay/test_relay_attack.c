@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "port/leg_time.h"
 #include "relay/leg.h"
 #include "support/inside.h"
 #include "support/relay_pair.h"
@@ -222,7 +223,8 @@ static void test_failed_qp_completes_after_its_dma(void **state)
 	pair_close(&p);
 }
 
-/* DMA that never gets room ends the QP before the deadline of the requester. */
+/* DMA that never gets room ends the QP before the deadline of the requester, and
+ * after the end of a leg whose host is lost. */
 static void test_blocked_dma_ends_qp(void **state)
 {
 	int how = 0;
@@ -237,7 +239,7 @@ static void test_blocked_dma_ends_qp(void **state)
 	how = 1;
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
 	pair_settle(&p);
-	pair_wait_ms(&p, 9000);
+	pair_wait_ms(&p, SRDMA_LEG_BEAT_MS + SRDMA_LEG_SILENCE_MS);
 	pair_expect_none(&p, 0);
 	pair_wait_ms(&p, 1001);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);

@@ -49,6 +49,19 @@ def test_requests_survive_a_stall_of_the_leg(stage, pair):
     assert pair.client.qp.read(target.remote(), 0, 16, timeout=WAIT) == data[:16]
 
 
+def test_lost_link_ends_a_used_leg_with_named_errors(stage, pair):
+    """DMA to host A is under way at the worker, and a request of host A is on its way to it."""
+    theirs, ours = pair.a.pd.alloc(SIZE, RIGHTS), pair.b.pd.alloc(SIZE, RIGHTS)
+    data = bytes(SIZE)
+    with ThreadPoolExecutor(2) as pool, netem(stage.ends, CUT):
+        to_a = pool.submit(pair.server.qp.write, data, theirs.remote(), timeout=WAIT)
+        to_b = pool.submit(pair.client.qp.write, data, ours.remote(), timeout=WAIT)
+        with pytest.raises(srdma.RemoteError, match="PEER_HOST_GONE"):
+            to_a.result(WAIT)
+        with pytest.raises(srdma.WorkerGone):
+            to_b.result(WAIT)
+
+
 def test_lost_link_ends_an_idle_leg_with_named_errors(stage, pair):
     """Nothing is under way: both ends notice it by their heartbeats."""
     with ThreadPoolExecutor(2) as pool, netem(stage.ends, CUT):
