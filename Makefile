@@ -38,7 +38,7 @@ endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
 HOST_SRC := $(filter-out $(patsubst %,host/%.c,$(if $(HAVE_VERBS),leg_verbs_absent,\
-	rdma leg_verbs leg_verbs_cm leg_verbs_data leg_verbs_device)),$(wildcard host/*.c))
+	rdma leg_verbs leg_verbs_cm leg_verbs_device verbs_queue)),$(wildcard host/*.c))
 # The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
 ifndef HAVE_CBOR
 HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel lasting_channel settings \

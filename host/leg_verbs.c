@@ -51,9 +51,66 @@ void srdma_leg_verbs_end(struct srdma_leg_verbs *leg, const char *format, ...)
 	eventfd_write(leg->over, 1);
 }
 
+/* Ends the leg if its queue has failed. */
+static void check_queue(struct srdma_leg_verbs *leg)
+{
+	const struct srdma_verbs_queue *q = &leg->queue;
+
+	if (q->failed)
+		srdma_leg_verbs_end(leg, "%s: %s", q->failed,
+				    strerror(q->error));
+	else if (q->status != IBV_WC_SUCCESS)
+		srdma_leg_verbs_end(leg, "%s",
+				    leg->rdma->wc_status_str(q->status));
+}
+
 static void verbs_stop(struct srdma_host_leg *leg)
 {
 	srdma_leg_verbs_end(verbs_of(leg), "the worker ended");
+}
+
+/* --- data path ----------------------------------------------------------- */
+
+static uint8_t *verbs_slot(struct srdma_host_leg *base)
+{
+	struct srdma_leg_verbs *leg = verbs_of(base);
+	uint8_t *slot = srdma_verbs_queue_slot(&leg->queue);
+
+	check_queue(leg);
+	return leg->has_ended ? NULL : slot;
+}
+
+static int verbs_post(struct srdma_host_leg *leg, uint32_t len)
+{
+	return srdma_verbs_queue_post(&verbs_of(leg)->queue, len);
+}
+
+static void verbs_flush(struct srdma_host_leg *base)
+{
+	struct srdma_leg_verbs *leg = verbs_of(base);
+
+	if (leg->has_ended)
+		return;
+	srdma_verbs_queue_flush(&leg->queue);
+	check_queue(leg);
+}
+
+static void verbs_poll(struct srdma_host_leg *base)
+{
+	struct srdma_leg_verbs *leg = verbs_of(base);
+
+	if (leg->has_ended)
+		return;
+	srdma_verbs_queue_poll(&leg->queue);
+	check_queue(leg);
+}
+
+static void verbs_arm(struct srdma_host_leg *leg)
+{
+	verbs_flush(leg);
+	if (!verbs_of(leg)->has_ended)
+		srdma_verbs_queue_notify(&verbs_of(leg)->queue);
+	verbs_poll(leg);
 }
 
 /* --- events -------------------------------------------------------------- */
@@ -128,15 +185,16 @@ static void verbs_keepalive(struct srdma_host_leg *base, int64_t now)
 
 	if (leg->has_ended)
 		return;
-	if (leg->beating && age >= SRDMA_LEG_SILENCE_MS)
+	if (leg->queue.beating && age >= SRDMA_LEG_SILENCE_MS)
 		srdma_leg_verbs_end(leg,
 				    "the worker's device did not answer for "
 				    "%d s",
 				    SRDMA_LEG_SILENCE_MS / 1000);
-	if (leg->beating || (leg->beat_at && age < SRDMA_LEG_BEAT_MS))
+	if (leg->queue.beating || (leg->beat_at && age < SRDMA_LEG_BEAT_MS))
 		return;
 	leg->beat_at = now;
-	srdma_leg_verbs_beat(leg);
+	srdma_verbs_queue_beat(&leg->queue);
+	check_queue(leg);
 	set_timer(leg);
 }
 
@@ -177,15 +235,15 @@ static void verbs_destroy(struct srdma_host_leg *base)
 
 static const struct srdma_host_leg_ops ops = {
 	.tells_end = 1,
-	.slot = srdma_leg_verbs_slot,
-	.post = srdma_leg_verbs_post,
-	.flush = srdma_leg_verbs_flush,
+	.slot = verbs_slot,
+	.post = verbs_post,
+	.flush = verbs_flush,
 	.ring = verbs_ring,
-	.poll = srdma_leg_verbs_poll,
+	.poll = verbs_poll,
 	.ended = verbs_ended,
 	.stop = verbs_stop,
 	.keepalive = verbs_keepalive,
-	.arm = srdma_leg_verbs_arm,
+	.arm = verbs_arm,
 	.fd = verbs_fd,
 	.disarm = verbs_disarm,
 	.alloc = verbs_alloc,
@@ -231,8 +289,6 @@ int srdma_leg_verbs_create(struct srdma_host_leg **out,
 	leg->base.ops = &ops;
 	leg->rdma = rdma;
 	leg->ring = params->ring;
-	/* at any time at least one receive per record is posted */
-	leg->receives = leg->ring + SRDMA_LEG_VERBS_REFILL;
 	r = open_descriptors(leg);
 	if (!r)
 		r = srdma_leg_verbs_connect(leg, params, deadline);

@@ -311,7 +311,7 @@ static int establish(const struct attempt *a)
 
 	if (r)
 		return r;
-	r = srdma_leg_verbs_data_receive(a->leg);
+	r = srdma_verbs_queue_start(&a->leg->queue);
 	errno = -r;
 	if (r)
 		return failed(a, "ibv_post_recv");

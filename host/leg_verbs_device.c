@@ -44,8 +44,7 @@ static size_t records_size(const struct srdma_leg_verbs *leg)
 }
 
 enum {
-	SLOTS_SIZE = SRDMA_LEG_VERBS_SLOTS * SRDMA_DESC_SLOT,
-	SENDS = SRDMA_LEG_VERBS_SLOTS + 1, /* the last one: a heartbeat */
+	SLOTS_SIZE = SRDMA_VERBS_QUEUE_SLOTS * SRDMA_DESC_SLOT,
 };
 
 static int open_memory(struct srdma_leg_verbs *leg)
@@ -67,7 +66,7 @@ static int open_memory(struct srdma_leg_verbs *leg)
 }
 
 /* As much inline data as the device permits: a slot, or most descriptors. */
-static int open_qp(struct srdma_leg_verbs *leg)
+static int open_qp(struct srdma_leg_verbs *leg, uint32_t *inline_max)
 {
 	static const uint32_t wanted[] = { SRDMA_DESC_SLOT, 128, 0 };
 
@@ -75,8 +74,9 @@ static int open_qp(struct srdma_leg_verbs *leg)
 		struct ibv_qp_init_attr attr = {
 			.send_cq = leg->cq,
 			.recv_cq = leg->cq,
-			.cap = { .max_send_wr = SENDS,
-				 .max_recv_wr = leg->receives,
+			.cap = { .max_send_wr = SRDMA_VERBS_QUEUE_SENDS,
+				 .max_recv_wr =
+					 srdma_verbs_queue_receives(leg->ring),
 				 .max_send_sge = 1,
 				 .max_recv_sge = 1,
 				 .max_inline_data = wanted[i] },
@@ -85,7 +85,7 @@ static int open_qp(struct srdma_leg_verbs *leg)
 
 		errno = 0;
 		leg->qp = leg->rdma->create_qp(leg->pd, &attr);
-		leg->inline_max = attr.cap.max_inline_data;
+		*inline_max = attr.cap.max_inline_data;
 		if (leg->qp)
 			return 0;
 	}
@@ -94,7 +94,8 @@ static int open_qp(struct srdma_leg_verbs *leg)
 
 static int open_queues(struct srdma_leg_verbs *leg)
 {
-	const uint32_t size = leg->receives + SENDS;
+	const uint32_t size =
+		srdma_verbs_queue_receives(leg->ring) + SRDMA_VERBS_QUEUE_SENDS;
 
 	errno = 0;
 	leg->pd = leg->rdma->alloc_pd(leg->id->verbs);
@@ -129,6 +130,7 @@ static int open_events(struct srdma_leg_verbs *leg)
 
 int srdma_leg_verbs_device_open(struct srdma_leg_verbs *leg)
 {
+	uint32_t inline_max = 0;
 	int r = leg->rdma->query_device(leg->id->verbs, &leg->limits);
 
 	errno = r;
@@ -136,12 +138,20 @@ int srdma_leg_verbs_device_open(struct srdma_leg_verbs *leg)
 	if (!r)
 		r = open_memory(leg);
 	if (!r)
-		r = open_qp(leg);
+		r = open_qp(leg, &inline_max);
 	if (!r)
 		r = open_events(leg);
-	if (!r)
-		srdma_leg_verbs_data_init(leg);
-	return r;
+	if (r)
+		return r;
+	srdma_verbs_queue_init(&leg->queue, &(struct srdma_verbs_queue_params){
+						    .qp = leg->qp,
+						    .cq = leg->cq,
+						    .slots = leg->slots,
+						    .lkey = leg->slots_mr->lkey,
+						    .inline_max = inline_max,
+						    .ring = leg->ring,
+					    });
+	return 0;
 }
 
 void srdma_leg_verbs_device_close(struct srdma_leg_verbs *leg)

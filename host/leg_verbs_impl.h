@@ -4,16 +4,13 @@
 
 #include "host/leg_verbs.h"
 #include "host/rdma.h"
-#include "wire/wire.h"
+#include "host/verbs_queue.h"
 
 enum {
 	/* No limit: a worker that is stopped posts no receives, but its device
 	 * answers. Heartbeats limit the time. */
 	SRDMA_LEG_VERBS_RNR_RETRIES = 7,
 	SRDMA_LEG_VERBS_RNR_TIMER = 20, /* code of IBTA: 10.24 ms */
-	SRDMA_LEG_VERBS_SLOTS = 256,	/* a power of two */
-	SRDMA_LEG_VERBS_SIGNAL = 16,	/* every n-th SEND is signaled */
-	SRDMA_LEG_VERBS_REFILL = 16,	/* receives are reposted n at a time */
 	SRDMA_LEG_VERBS_READS = 16,	/* READs and atomics of the worker in
 					flight, at most */
 	SRDMA_LEG_VERBS_WHY = 160,	/* bytes of the text */
@@ -31,25 +28,14 @@ struct srdma_leg_verbs {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	uint32_t inline_max;
+	struct srdma_verbs_queue queue;
 
 	uint8_t *records; /* the completion ring */
 	struct ibv_mr *records_mr;
-	uint32_t ring;	   /* its records */
-	uint32_t receives; /* depth of the receive queue */
-	uint32_t consumed; /* receives to repost */
-	struct ibv_recv_wr refill[SRDMA_LEG_VERBS_REFILL]; /* linked */
-
+	uint32_t ring; /* its records */
 	uint8_t *slots;
 	struct ibv_mr *slots_mr;
-	/* Serial numbers of descriptors: done <= posted <= tail. */
-	uint32_t done, posted, tail;
-	struct ibv_send_wr wrs[SRDMA_LEG_VERBS_SLOTS]; /* a linked circle */
-	struct ibv_sge sges[SRDMA_LEG_VERBS_SLOTS];
-
-	struct ibv_send_wr beat; /* the heartbeat */
-	int beating;		 /* 1: it is under way */
-	int64_t beat_at;	 /* time of the last one, ms */
+	int64_t beat_at; /* time of the last heartbeat, ms */
 
 	/* The descriptor to wait on: on cm, channel, timer and over. */
 	int epoll;
@@ -59,8 +45,6 @@ struct srdma_leg_verbs {
 	char why[SRDMA_LEG_VERBS_WHY]; /* of the end */
 };
 
-/* Sets an error text with errno; returns -errno. */
-int srdma_leg_verbs_failed(const char *what);
 /* Notes why the leg ended, and moves its QP to error, which ends all DMA. Only
  * the first call has an effect. */
 __attribute__((format(printf, 2, 3))) void
@@ -87,18 +71,5 @@ int srdma_leg_verbs_connect(struct srdma_leg_verbs *leg,
  */
 void srdma_leg_verbs_cm_poll(struct srdma_leg_verbs *leg);
 void srdma_leg_verbs_cm_close(struct srdma_leg_verbs *leg);
-
-/* --- leg_verbs_data.c: descriptors, completions --- */
-/* Prepares the work requests; the memory is registered. */
-void srdma_leg_verbs_data_init(struct srdma_leg_verbs *leg);
-/* Posts all receives. 0 or -errno. */
-int srdma_leg_verbs_data_receive(struct srdma_leg_verbs *leg);
-uint8_t *srdma_leg_verbs_slot(struct srdma_host_leg *leg);
-int srdma_leg_verbs_post(struct srdma_host_leg *leg, uint32_t len);
-void srdma_leg_verbs_flush(struct srdma_host_leg *leg);
-void srdma_leg_verbs_poll(struct srdma_host_leg *leg);
-void srdma_leg_verbs_arm(struct srdma_host_leg *leg);
-/* Posts the heartbeat, which is not under way. */
-void srdma_leg_verbs_beat(struct srdma_leg_verbs *leg);
 
 #endif

@@ -21,7 +21,7 @@
 #include "support/fake_rdma.h"
 #include "support/says.h"
 
-enum { RING = 64, SLOTS = SRDMA_LEG_VERBS_SLOTS, WAIT_MS = 5000 };
+enum { RING = 64, SLOTS = SRDMA_VERBS_QUEUE_SLOTS, WAIT_MS = 5000 };
 
 int srdma_rdma_load(const struct srdma_rdma **out)
 {
