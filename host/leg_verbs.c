@@ -47,6 +47,7 @@ void srdma_leg_verbs_end(struct srdma_leg_verbs *leg, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(leg->why, sizeof(leg->why), format, args);
 	va_end(args);
+	leg->rdma->disconnect(leg->id); /* tells the worker, if it can */
 	leg->rdma->modify_qp(leg->qp, &attr, IBV_QP_STATE);
 	eventfd_write(leg->over, 1);
 }
@@ -220,7 +221,7 @@ static void verbs_destroy(struct srdma_host_leg *base)
 {
 	struct srdma_leg_verbs *leg = verbs_of(base);
 
-	if (leg->connected)
+	if (leg->connected && !leg->has_ended)
 		leg->rdma->disconnect(leg->id);
 	srdma_leg_verbs_device_close(leg);
 	srdma_leg_verbs_cm_close(leg);

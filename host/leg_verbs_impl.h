@@ -45,8 +45,8 @@ struct srdma_leg_verbs {
 	char why[SRDMA_LEG_VERBS_WHY]; /* of the end */
 };
 
-/* Notes why the leg ended, and moves its QP to error, which ends all DMA. Only
- * the first call has an effect. */
+/* Notes why the leg ended, tells the worker, and moves the QP to error, which
+ * ends all DMA. Only the first call has an effect. */
 __attribute__((format(printf, 2, 3))) void
 srdma_leg_verbs_end(struct srdma_leg_verbs *leg, const char *format, ...);
 
