@@ -38,7 +38,8 @@ CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(COR
 endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
-HOST_SRC := $(wildcard host/*.c)
+HOST_SRC := $(filter-out $(patsubst %,host/%.c,$(if $(HAVE_VERBS),leg_verbs_absent,\
+	rdma leg_verbs leg_verbs_cm leg_verbs_device verbs_queue)),$(wildcard host/*.c))
 # The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
 ifndef HAVE_CBOR
 HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel lasting_channel settings \
@@ -54,7 +55,8 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs%,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs% \
+	$(patsubst %,tests/c/host/test_%.c,rdma leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
@@ -65,7 +67,7 @@ C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 ifndef HAVE_VERBS
-C_HELPER_SRC := $(filter-out %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
+C_HELPER_SRC := $(filter-out %/fake_rdma.c %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
 endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifndef HAVE_TLS

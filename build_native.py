@@ -73,6 +73,8 @@ def extensions(name: str) -> list[Extension]:
 
     part = PARTS[name]
     sources = sorted((part.base / part.package.replace(".", "/")).glob("*.pyx"))
+    if "-libverbs" not in make("print-libs").split():
+        sources = [source for source in sources if source.stem != "verbs_queue"]
     modules = [
         Extension(
             f"{part.package}.{source.stem}",

@@ -19,7 +19,7 @@ enum {
 
 static int check(const struct srdma_mr *mr, const struct srdma_cap_attr *a)
 {
-	if (!(mr->access & SRDMA_ACCESS_PROOF))
+	if (!(mr->memory.access & SRDMA_ACCESS_PROOF))
 		return srdma_error_set(-EPERM,
 				       "the region was registered without "
 				       "SRDMA_ACCESS_PROOF: it has no "
@@ -55,9 +55,9 @@ int srdma_make_cap(uint8_t *token, size_t size, struct srdma_mr *mr,
 		return r;
 	m.cap.leg = mr->pd->number;
 	m.cap.cap = (struct srdma_cap_params){
-		.key = mr->info.key,
+		.key = mr->key,
 		.offset = attr->offset,
-		.length = whole ? mr->info.length : attr->length,
+		.length = whole ? mr->memory.length : attr->length,
 		.rights = srdma_rights_of(attr->access),
 		.bearer.expiry = attr->expires,
 	};
@@ -142,7 +142,7 @@ int srdma_revoke_caps(struct srdma_mr *mr, uint64_t offset, uint64_t length)
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REVOKE };
 
 	m.revoke.leg = mr->pd->number;
-	m.revoke.range.key = mr->info.key;
+	m.revoke.range.key = mr->key;
 	m.revoke.range.offset = offset;
 	m.revoke.range.length = length;
 	return srdma_pd_call(mr->pd, &m, NULL);

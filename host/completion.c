@@ -49,10 +49,12 @@ static void convert(struct srdma_pd *pd, struct srdma_wc *wc,
 /* Takes what is in the ring, and tells the worker what was consumed. */
 static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 {
+	const struct srdma_host_leg_ops *ops = pd->leg->ops;
 	struct srdma_record records[BATCH];
 	uint8_t *slot;
 	int got = 0, some = BATCH;
 
+	ops->poll(pd->leg);
 	while (got < n && some == BATCH) {
 		int most = n - got < BATCH ? n - got : BATCH;
 
@@ -62,12 +64,12 @@ static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	}
 	if (!srdma_host_owes(pd->host))
 		return got;
-	slot = srdma_leg_shm_slot(pd->leg);
+	slot = ops->slot(pd->leg);
 	if (slot) { /* else a later descriptor tells it */
 		int len = srdma_host_credit(pd->host, slot);
 
-		srdma_leg_shm_post(pd->leg, (uint32_t)len);
-		srdma_leg_shm_flush(pd->leg);
+		ops->post(pd->leg, (uint32_t)len);
+		ops->flush(pd->leg);
 	}
 	return got;
 }
@@ -84,6 +86,7 @@ static int collect(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	if (!pd->armed && now - pd->looked < LOOK_MS)
 		return 0;
 	pd->looked = now;
+	pd->leg->ops->keepalive(pd->leg, now);
 	return srdma_pd_gone(pd) ? take(pd, n, wc) : 0;
 }
 
@@ -93,12 +96,12 @@ static int collect_armed(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 {
 	int got = collect(pd, n, wc);
 
-	srdma_leg_shm_disarm(pd->leg);
+	pd->leg->ops->disarm(pd->leg);
 	if (!got) {
-		srdma_leg_shm_arm(pd->leg, 0);
+		pd->leg->ops->arm(pd->leg);
 		got = collect(pd, n, wc);
 		if (got)
-			srdma_leg_shm_disarm(pd->leg);
+			pd->leg->ops->disarm(pd->leg);
 	}
 	pd->armed = !got;
 	return got;
@@ -118,7 +121,7 @@ int srdma_poll_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 void srdma_req_notify_cq(struct srdma_pd *pd)
 {
 	if (!pd->armed)
-		srdma_leg_shm_arm(pd->leg, 0);
+		pd->leg->ops->arm(pd->leg);
 	pd->armed = 1;
 }
 
@@ -150,14 +153,17 @@ static int spin(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 }
 
 /*
- * Sleeps until a completion or the deadline. After LEG_LOOK_MS without a
- * completion, also of several waits, checks that the worker still has the leg.
+ * Sleeps until a completion or the deadline. A leg that does not tell its end
+ * is looked after: after LEG_LOOK_MS without a completion, also of several
+ * waits, checks that the worker still has the leg.
  * Returns 0, also after a check; -ETIMEDOUT at the deadline; -EINTR.
  */
 static int sleep_armed(struct srdma_pd *pd, int64_t deadline)
 {
 	const int64_t begin = srdma_socket_deadline(0);
-	const int64_t check = begin + LEG_LOOK_MS - pd->slept;
+	const int64_t check = pd->leg->ops->tells_end
+				      ? INT64_MAX
+				      : begin + LEG_LOOK_MS - pd->slept;
 	const int64_t until = check < deadline ? check : deadline;
 	const int r = srdma_socket_wait(pd->epoll, POLLIN, until);
 
@@ -193,7 +199,7 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		r = sleep_armed(pd, deadline);
 		got = srdma_poll_cq(pd, n, wc);
 		if (!got && r && !notify) {
-			srdma_leg_shm_disarm(pd->leg);
+			pd->leg->ops->disarm(pd->leg);
 			pd->armed = 0;
 		}
 		if (!got && r)

@@ -9,7 +9,6 @@
 
 #include "host/access.h"
 #include "host/error.h"
-#include "port/port.h"
 #include "wire/stats.h"
 
 _Static_assert((int)SRDMA_TEXT_LEN == (int)SRDMA_NAME_LEN, "names");
@@ -35,13 +34,7 @@ static int check_hello(const struct srdma_device *d)
 				       "process %u: give that of process 0, "
 				       "and choose the process by the PD",
 				       d->path, d->hello.thread);
-	if (d->hello.host_kind != SRDMA_PORT_SHM)
-		return srdma_error_set(-ENOTSUP,
-				       "the hosts of the worker at %s use an "
-				       "RDMA device: this library needs a "
-				       "worker with --host-dev shm",
-				       d->path);
-	return 0;
+	return srdma_device_check_leg(d);
 }
 
 static int say_hello(struct srdma_device *d)

@@ -7,11 +7,14 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { LEG, WAKE, BELL };
 
 struct srdma_leg_shm {
+	struct srdma_host_leg base;
+	pid_t tracer;
 	struct srdma_shm map;
 	struct srdma_ring ring;
 	struct srdma_doorbell bell;
@@ -156,4 +159,125 @@ void srdma_leg_shm_region_free(void *addr, size_t size)
 	struct srdma_shm shm = { .at = addr, .len = srdma_shm_round(size) };
 
 	srdma_shm_unmap(&shm);
+}
+
+/* --- the interface of leg.h ---------------------------------------------- */
+
+static struct srdma_leg_shm *shm_of(struct srdma_host_leg *leg)
+{
+	return (struct srdma_leg_shm *)leg;
+}
+
+static uint8_t *shm_slot(struct srdma_host_leg *leg)
+{
+	return srdma_leg_shm_slot(shm_of(leg));
+}
+
+static int shm_post(struct srdma_host_leg *leg, uint32_t len)
+{
+	return srdma_leg_shm_post(shm_of(leg), len);
+}
+
+static void shm_flush(struct srdma_host_leg *leg)
+{
+	srdma_leg_shm_flush(shm_of(leg));
+}
+
+static const uint8_t *shm_ring(const struct srdma_host_leg *leg)
+{
+	return srdma_leg_shm_ring((const struct srdma_leg_shm *)leg);
+}
+
+/* The worker writes the ring by itself, so that there is nothing to handle. */
+static void shm_nothing(struct srdma_host_leg *leg)
+{
+	(void)leg;
+}
+
+/* The end of the worker shows at the control connection. */
+static const char *shm_ended(struct srdma_host_leg *leg)
+{
+	(void)leg;
+	return NULL;
+}
+
+static void shm_keepalive(struct srdma_host_leg *leg, int64_t now)
+{
+	(void)leg;
+	(void)now;
+}
+
+static void shm_arm(struct srdma_host_leg *leg)
+{
+	srdma_leg_shm_arm(shm_of(leg), 0);
+}
+
+static int shm_fd(const struct srdma_host_leg *leg)
+{
+	return srdma_leg_shm_fd((const struct srdma_leg_shm *)leg);
+}
+
+static void shm_disarm(struct srdma_host_leg *leg)
+{
+	srdma_leg_shm_disarm(shm_of(leg));
+}
+
+static int shm_alloc(struct srdma_host_leg_region *m)
+{
+	return srdma_leg_shm_region(m->length, &m->fd, &m->addr);
+}
+
+static void shm_free(struct srdma_host_leg_region *m)
+{
+	srdma_leg_shm_region_free(m->addr, m->length);
+}
+
+/* The permission is needed where Yama restricts ptrace; the call fails where
+ * there is no Yama, and then it is not needed. */
+static int shm_reg(struct srdma_host_leg *leg, struct srdma_host_leg_region *m)
+{
+	const pid_t tracer = shm_of(leg)->tracer;
+
+	if (m->fd < 0 && tracer)
+		prctl(PR_SET_PTRACER, (unsigned long)tracer, 0UL, 0UL, 0UL);
+	return 0;
+}
+
+static void shm_dereg(struct srdma_host_leg *leg,
+		      struct srdma_host_leg_region *m)
+{
+	(void)leg;
+	(void)m;
+}
+
+static void shm_destroy(struct srdma_host_leg *leg)
+{
+	srdma_leg_shm_destroy(shm_of(leg));
+}
+
+static const struct srdma_host_leg_ops ops = {
+	.slot = shm_slot,
+	.post = shm_post,
+	.flush = shm_flush,
+	.ring = shm_ring,
+	.poll = shm_nothing,
+	.ended = shm_ended,
+	.stop = shm_nothing,
+	.keepalive = shm_keepalive,
+	.arm = shm_arm,
+	.fd = shm_fd,
+	.disarm = shm_disarm,
+	.alloc = shm_alloc,
+	.free = shm_free,
+	.reg = shm_reg,
+	.dereg = shm_dereg,
+	.destroy = shm_destroy,
+};
+
+struct srdma_host_leg *srdma_leg_shm_base(struct srdma_leg_shm *leg,
+					  pid_t tracer)
+{
+	leg->base.ops = &ops;
+	leg->tracer = tracer;
+	return &leg->base;
 }

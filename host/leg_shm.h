@@ -7,13 +7,19 @@
  *     create -> OPEN with srdma_leg_shm_fds() -> attach(the response's two fds)
  *     slot -> srdma_host_post() into it -> post -> ... -> flush
  *     arm -> check ring and room again -> wait for fd -> disarm
+ *
+ * libsrdma uses the leg by the interface of leg.h, which is the same for all
+ * kinds. The functions below serve the programs of bench/ and the Python
+ * extension modules, which have legs of this kind only.
  */
 #ifndef SRDMA_LEG_SHM_H
 #define SRDMA_LEG_SHM_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+#include "host/leg.h"
 #include "port/shm/leg_layout.h"
 
 struct srdma_leg_shm;
@@ -38,6 +44,14 @@ const int *srdma_leg_shm_fds(const struct srdma_leg_shm *leg);
  */
 int srdma_leg_shm_attach(struct srdma_leg_shm *leg,
 			 const int fds[SRDMA_LEG_SHM_ANSWER_FDS]);
+
+/*
+ * The interface of leg.h. tracer: process that regions without a memfd permit
+ * to trace this one (PR_SET_PTRACER), because it copies them by process_vm_*;
+ * 0: none. The leg is destroyed by either of the two functions.
+ */
+struct srdma_host_leg *srdma_leg_shm_base(struct srdma_leg_shm *leg,
+					  pid_t tracer);
 
 /*
  * The next free slot of SRDMA_DESC_SLOT bytes; NULL: none is free, or not

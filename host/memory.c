@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "host/error.h"
@@ -39,9 +38,10 @@ static void fill(struct srdma_ctl_msg *m, const struct srdma_mr *mr,
 
 	m->kind = SRDMA_CTL_REG_MR;
 	m->reg_mr.leg = mr->pd->number;
-	p->region.addr = (uintptr_t)mr->info.addr;
-	p->region.length = mr->info.length;
+	p->region.addr = (uintptr_t)mr->memory.addr;
+	p->region.length = mr->memory.length;
 	p->region.access = a->access;
+	p->region.host_rkey = mr->memory.rkey;
 	p->scope_qpn = a->qp ? a->qp->made.qp.qpn : 0;
 	if (!(a->access & SRDMA_ACCESS_PROOF))
 		return;
@@ -50,19 +50,24 @@ static void fill(struct srdma_ctl_msg *m, const struct srdma_mr *mr,
 	p->depth = a->depth_limit ? a->depth_limit : DEFAULT_DEPTH;
 }
 
-/* Registers mr->info. fd: memfd of the region, or -1. */
-static int reg(struct srdma_mr *mr, const struct srdma_mr_attr *a, int fd)
+/* Registers mr->memory with the NIC, then with the worker. */
+static int reg(struct srdma_mr *mr, const struct srdma_mr_attr *a)
 {
-	const struct srdma_socket_fds out = { .fd = { fd }, .n = fd >= 0 };
+	const struct srdma_socket_fds out = { .fd = { mr->memory.fd },
+					      .n = mr->memory.fd >= 0 };
+	struct srdma_host_leg *leg = mr->pd->leg;
 	struct srdma_ctl_msg m = { 0 };
-	int r;
+	int r = leg->ops->reg(leg, &mr->memory);
 
-	fill(&m, mr, a);
-	r = srdma_pd_call(mr->pd, &m, &out);
 	if (r)
 		return r;
-	mr->info.key = m.key;
-	mr->access = a->access;
+	fill(&m, mr, a);
+	r = srdma_pd_call(mr->pd, &m, &out);
+	if (r) {
+		leg->ops->dereg(leg, &mr->memory);
+		return r;
+	}
+	mr->key = m.key;
 	mr->pd->users++;
 	return 0;
 }
@@ -77,28 +82,31 @@ static struct srdma_mr *new_mr(struct srdma_pd *pd,
 		return NULL;
 	}
 	mr->pd = pd;
-	mr->info.addr = a->addr;
-	mr->info.length = a->length;
+	mr->memory = (struct srdma_host_leg_region){ .addr = a->addr,
+						     .length = a->length,
+						     .access = a->access,
+						     .fd = -1 };
 	return mr;
 }
 
 static void free_mr(struct srdma_mr *mr)
 {
 	if (mr->allocated)
-		srdma_leg_shm_region_free(mr->info.addr, mr->info.length);
+		mr->pd->leg->ops->free(&mr->memory);
 	free(mr);
 }
 
 static int alloc_and_reg(struct srdma_mr *mr, const struct srdma_mr_attr *a)
 {
-	int fd, r = srdma_leg_shm_region(a->length, &fd, &mr->info.addr);
+	int r = mr->pd->leg->ops->alloc(&mr->memory);
 
 	if (r)
 		return srdma_error_set(r, "%zu bytes of memory: %s", a->length,
 				       strerror(-r));
 	mr->allocated = 1;
-	r = reg(mr, a, fd);
-	close(fd);
+	r = reg(mr, a);
+	if (mr->memory.fd >= 0)
+		close(mr->memory.fd);
 	return r;
 }
 
@@ -142,13 +150,7 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 	made = new_mr(pd, attr);
 	if (!made)
 		return -ENOMEM;
-	/* Needed where Yama restricts ptrace; fails where there is no Yama, and
-	 * then it is not needed. */
-	if (!pd->device->restricted)
-		prctl(PR_SET_PTRACER,
-		      (unsigned long)srdma_control_pid(pd->control), 0UL, 0UL,
-		      0UL);
-	r = reg(made, attr, -1);
+	r = reg(made, attr);
 	if (r)
 		free_mr(made);
 	else
@@ -164,13 +166,14 @@ int srdma_dereg_mr(struct srdma_mr *mr)
 	if (!mr)
 		return 0;
 	m.dereg_mr.leg = mr->pd->number;
-	m.dereg_mr.key = mr->info.key;
+	m.dereg_mr.key = mr->key;
 	r = srdma_pd_call(mr->pd, &m, NULL);
 	/* -ENOENT: a former call has timed out, and its request succeeded */
 	if (r && r != -ENOTCONN && !(mr->deregistering && r == -ENOENT)) {
 		mr->deregistering = 1;
 		return r;
 	}
+	mr->pd->leg->ops->dereg(mr->pd->leg, &mr->memory);
 	mr->pd->users--;
 	free_mr(mr);
 	return 0;
@@ -178,5 +181,7 @@ int srdma_dereg_mr(struct srdma_mr *mr)
 
 void srdma_query_mr(const struct srdma_mr *mr, struct srdma_mr_info *info)
 {
-	*info = mr->info;
+	*info = (struct srdma_mr_info){ .addr = mr->memory.addr,
+					.length = mr->memory.length,
+					.key = mr->key };
 }

@@ -11,7 +11,7 @@
 #include "host/channel.h"
 #include "host/control.h"
 #include "host/host.h"
-#include "host/leg_shm.h"
+#include "host/leg.h"
 #include "srdma/device.h"
 #include "srdma/memory.h"
 #include "srdma/queue.h"
@@ -31,7 +31,7 @@ enum { SRDMA_GROUP_MAX = 64 };
 struct srdma_pd {
 	struct srdma_device *device;
 	struct srdma_control *control; /* the leg ends with it */
-	struct srdma_leg_shm *leg;
+	struct srdma_host_leg *leg;
 	struct srdma_host *host;
 	struct srdma_qp *qps; /* list */
 	uint32_t number;      /* of the leg */
@@ -58,8 +58,8 @@ struct srdma_qp {
 
 struct srdma_mr {
 	struct srdma_pd *pd;
-	struct srdma_mr_info info;
-	uint32_t access;
+	struct srdma_host_leg_region memory;
+	uint32_t key;
 	int allocated;	   /* 1: the memory is of srdma_alloc_mr() */
 	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
 };
@@ -68,6 +68,14 @@ struct srdma_mr {
  * Errors of srdma_control_connect() and srdma_access_connect(). */
 int srdma_device_connect(const struct srdma_device *d,
 			 struct srdma_control **out, const char *path);
+
+/* 0, or -ENOTSUP: this library has no legs of the kind that the worker of the
+ * device has. Sets the error text. */
+int srdma_device_check_leg(const struct srdma_device *d);
+
+/* OPEN: makes the leg of the PD, of the kind that the worker has, its number
+ * and its token. 0 or -errno, with an error text; pd->leg may be set then. */
+int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
 
 /* 1 if the worker or the leg of the PD has ended. Fails the outstanding
  * requests of the PD then. */

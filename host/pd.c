@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/utf8.h"
 #include "host/error.h"
+#include "port/shm/leg_layout.h"
 #include "wire/reason.h"
 
 enum { DEFAULT_RING = 4096 };
@@ -44,42 +45,9 @@ static uint32_t choose(struct srdma_device *d, uint32_t wanted)
 		      : atomic_fetch_add(&d->next, 1) % d->hello.threads;
 }
 
-static int open_leg(struct srdma_pd *pd, uint32_t ring)
-{
-	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_OPEN };
-	struct srdma_socket_fds out = { .n = SRDMA_LEG_SHM_OPEN_FDS }, in;
-	int r = srdma_leg_shm_create(&pd->leg, ring);
-
-	if (r)
-		return srdma_error_set(r, "shared memory for %u records: %s",
-				       ring, strerror(-r));
-	m.open.ring = ring;
-	m.open.flags = *pd->group ? SRDMA_CTL_SHARED : 0;
-	memcpy(out.fd, srdma_leg_shm_fds(pd->leg),
-	       sizeof(int) * SRDMA_LEG_SHM_OPEN_FDS);
-	r = srdma_control_call(pd->control, &m, &out, &in);
-	if (r)
-		return r;
-	pd->number = m.opened.leg;
-	memcpy(pd->token, m.opened.token, sizeof(pd->token));
-	srdma_wipe(&m.opened, sizeof(m.opened));
-	r = in.n == SRDMA_LEG_SHM_ANSWER_FDS
-		    ? srdma_leg_shm_attach(pd->leg, in.fd)
-		    : -EPROTO;
-	srdma_socket_close_fds(&in);
-	if (r)
-		return srdma_error_set(-EPROTO,
-				       "the worker at %s sent "
-				       "descriptors of a leg that cannot be "
-				       "used: use a worker and a library of "
-				       "the same release",
-				       pd->path);
-	return 0;
-}
-
 static int watch(struct srdma_pd *pd)
 {
-	const int fds[] = { srdma_leg_shm_fd(pd->leg),
+	const int fds[] = { pd->leg->ops->fd(pd->leg),
 			    srdma_control_fd(pd->control) };
 
 	pd->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -101,7 +69,8 @@ static void release(struct srdma_pd *pd)
 		close(pd->epoll);
 	srdma_host_destroy(pd->host);
 	srdma_control_close(pd->control);
-	srdma_leg_shm_destroy(pd->leg);
+	if (pd->leg)
+		pd->leg->ops->destroy(pd->leg);
 	srdma_wipe(pd, sizeof(*pd));
 	free(pd);
 }
@@ -116,10 +85,10 @@ static int start(struct srdma_pd *pd, const struct srdma_pd_attr *a,
 		return r;
 	r = srdma_device_connect(pd->device, &pd->control, pd->path);
 	if (!r)
-		r = open_leg(pd, ring);
+		r = srdma_pd_open_leg(pd, ring);
 	if (r)
 		return r;
-	r = srdma_host_create(&pd->host, srdma_leg_shm_ring(pd->leg), ring);
+	r = srdma_host_create(&pd->host, pd->leg->ops->ring(pd->leg), ring);
 	return r ? srdma_error_set(r, "%s", strerror(-r)) : watch(pd);
 }
 
@@ -173,22 +142,27 @@ int srdma_dealloc_pd(struct srdma_pd *pd)
 static void fail(struct srdma_pd *pd)
 {
 	pd->gone = 1;
+	pd->leg->ops->stop(pd->leg);
 	srdma_host_fail(pd->host, SRDMA_REASON_WORKER_GONE);
 }
 
 int srdma_pd_gone(struct srdma_pd *pd)
 {
-	if (!pd->gone && !srdma_control_alive(pd->control))
+	if (!pd->gone &&
+	    (pd->leg->ops->ended(pd->leg) || !srdma_control_alive(pd->control)))
 		fail(pd);
 	return pd->gone;
 }
 
 static int leg_ended(const struct srdma_pd *pd)
 {
-	return srdma_error_set(-ENOTCONN,
-			       "the leg at the worker %s has ended: close all "
-			       "objects of the PD, open a PD, connect again",
-			       pd->path);
+	const char *why = pd->leg->ops->ended(pd->leg);
+
+	return srdma_error_set(
+		-ENOTCONN,
+		"the leg at the worker %s has ended%s%s: close "
+		"all objects of the PD, open a PD, connect again",
+		pd->path, why ? ": " : "", why ? why : "");
 }
 
 /* ATTACH with the token of the leg, which changes nothing here. It is refused

@@ -165,11 +165,11 @@ static int post(struct srdma_pd *pd, const struct srdma_desc *d,
 	uint8_t *slot;
 	int r;
 
-	slot = pd->gone ? NULL : srdma_leg_shm_slot(pd->leg);
+	slot = pd->gone ? NULL : pd->leg->ops->slot(pd->leg);
 	if (!slot)
 		return pd->gone ? -ENOTCONN : -EAGAIN;
 	r = srdma_host_post(pd->host, d, payload, slot);
-	return r < 0 ? r : srdma_leg_shm_post(pd->leg, (uint32_t)r);
+	return r < 0 ? r : pd->leg->ops->post(pd->leg, (uint32_t)r);
 }
 
 static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
@@ -231,7 +231,7 @@ int srdma_post_send(struct srdma_qp *qp, struct srdma_send_wr *wr,
 		if (r)
 			break;
 	}
-	srdma_leg_shm_flush(qp->pd->leg);
+	qp->pd->leg->ops->flush(qp->pd->leg);
 	if (bad_wr)
 		*bad_wr = wr;
 	return r ? post_error(r) : 0;
@@ -247,7 +247,7 @@ int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
 		if (r)
 			break;
 	}
-	srdma_leg_shm_flush(qp->pd->leg);
+	qp->pd->leg->ops->flush(qp->pd->leg);
 	if (bad_wr)
 		*bad_wr = wr;
 	return r ? post_error(r) : 0;

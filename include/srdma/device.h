@@ -61,8 +61,9 @@ const char *srdma_reason_text(uint32_t reason);
  * -ENXIO: none is named; -ENOENT, -ECONNREFUSED: no worker is there; -EPERM,
  * -EACCES: it is of another user, or the agent's policy grants nothing;
  * -EDQUOT: this user has its limit of connections; -ENAMETOOLONG;
- * -EPROTONOSUPPORT: another version; -ENOTSUP: its hosts do not use shared
- * memory; -EINVAL: no user has the name in $SRDMA_AGENT_USER.
+ * -EPROTONOSUPPORT: another version; -ENOTSUP: its hosts use an RDMA device, but
+ * libibverbs and librdmacm are not installed, or this library was built without
+ * their headers; -EINVAL: no user has the name in $SRDMA_AGENT_USER.
  */
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent);
@@ -104,6 +105,14 @@ struct srdma_pd_attr {
 /*
  * Opens a leg (OPEN, docs/local-interface.md 3.5). attr: NULL for the defaults.
  * -EINVAL: an attribute; -EDQUOT: the worker has no more legs.
+ * A leg over RDMA is connected within 10 s, by the device of the route to the
+ * worker, or by that in $SRDMA_HOST_DEVICE. Then also
+ * -ENODEV: the route does not lead over an RDMA device, or no device has the
+ * name; -EADDRNOTAVAIL: that device has no address of this family;
+ * -EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT: no route, or no answer on it;
+ * -ECONNREFUSED: no worker listens at the address that it gave; -EPROTO,
+ * -EACCES: the worker refuses the connection; -ENOMEM: also the limit of locked
+ * memory; another -errno of the device.
  */
 int srdma_alloc_pd(struct srdma_pd **pd, struct srdma_device *device,
 		   const struct srdma_pd_attr *attr);

@@ -34,8 +34,11 @@ struct srdma_mr_attr {
 
 /*
  * Allocates zeroed memory that the worker maps, and registers it. Atomics on it
- * are atomic with respect to the CPUs of this machine too.
- * -EINVAL, -ENOTSUP: an attribute; -EDQUOT: 4,096 regions per PD.
+ * are atomic with respect to the CPUs of this machine too. Over RDMA it is
+ * ordinary memory, registered with the device, whose properties decide about
+ * atomics.
+ * -EINVAL, -ENOTSUP: an attribute, or a device without atomics; -EDQUOT: 4,096
+ * regions per PD; -ENOMEM: over RDMA also the limit of locked memory.
  */
 int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		   const struct srdma_mr_attr *attr);
@@ -45,8 +48,9 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
  * interface.md 4.4): therefore this call permits the worker to trace this
  * process (PR_SET_PTRACER). The kernel keeps one such permission: that for a
  * second worker replaces the first. srdma_alloc_mr() is faster and needs no
- * permission.
- * Errors: srdma_alloc_mr(); -EPERM and -EFAULT of the worker's probe.
+ * permission. Over RDMA both are the same, and neither permits tracing.
+ * Errors: srdma_alloc_mr(); -EPERM and -EFAULT of the worker's probe, or
+ * -EFAULT of the device.
  */
 int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		 const struct srdma_mr_attr *attr);

@@ -156,8 +156,8 @@ int srdma_poll_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc);
  * As srdma_poll_cq(), but waits up to timeout_ms (negative: no limit) for the
  * first completion. 0: there was none, or n is 0. -EINVAL: n < 0; -EINTR: a
  * signal; -ENOTCONN: the worker or the leg ended, and all completions were
- * taken. After each second of waiting without a completion it asks the worker
- * whether the leg lives, because a leg may end alone.
+ * taken. Over shared memory, after each second of waiting without a completion it
+ * asks the worker whether the leg lives, because a leg may end alone.
  */
 int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		  int timeout_ms);
@@ -165,9 +165,10 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 /*
  * For event loops: from now on srdma_cq_fd() becomes readable when a completion
  * arrives, or when the worker ends. Poll once more before waiting: a completion
- * may have arrived before. A poll that returns completions ends the request. A
- * leg that ends alone does not make it readable: srdma_wait_cq() and the
- * functions that contact the worker notice it.
+ * may have arrived before. A poll that returns completions ends the request.
+ * The descriptor may also become readable without a completion: poll, then wait
+ * again. Over shared memory, a leg that ends alone does not make it readable:
+ * srdma_wait_cq() and the functions that contact the worker notice it.
  */
 void srdma_req_notify_cq(struct srdma_pd *pd);
 /* File descriptor for poll(2), owned by the PD. It stays readable after the end

@@ -117,21 +117,8 @@ class Engine:
         with self._lock:
             if self._closed:
                 raise ClosedError("the PD is closed")
-            if isinstance(self._leg, ShmLeg):
-                posted, code = self._host.post_all(self._leg, works, first)
-            else:
-                posted, code = self._post_slots(works, first)
-                self._leg.flush()
+            posted, code = self._host.post_all(self._leg.native, works, first)
             return posted, post_error(-code) if code else None
-
-    def _post_slots(self, works: list[Work], first: int) -> tuple[int, int]:
-        for number in range(first, len(works)):
-            slot = self._leg.slot()
-            used = -errno.EAGAIN if slot is None else self._host.post(works[number], slot)
-            if used < 0:
-                return number - first, used
-            self._leg.post(used)
-        return len(works) - first, 0
 
     def poll(self) -> int:
         """Deliver the completions that arrived, without waiting. Returns their number."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from srdma.control import Control, Hello, HostKind, LegInfo
-from srdma.errors import DeviceError, WorkerGone
+from srdma.errors import DeviceError
 from srdma.native import constants
-from srdma.native.leg import ShmLeg
-
-if TYPE_CHECKING:
-    from srdma._engine.verbs import VerbsLeg
+from srdma.native.leg import NativeLeg, ShmLeg
 
 
 class Leg(Protocol):
@@ -26,6 +23,10 @@ class Leg(Protocol):
     @property
     def closed(self) -> str | None:
         """Text that says why the leg ended; None while it is usable."""
+
+    @property
+    def native(self) -> NativeLeg:
+        """The slots, for `native.leg.Host.post_all()`."""
 
     def poll(self) -> None:
         """To be called before each look at the ring; handles events of the device.
@@ -109,69 +110,12 @@ def _open_shm(control: Control, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
 def _over_verbs(device: str | None, info: LegInfo, ring: int) -> Leg:
     from srdma._engine.verbs import VerbsLeg  # pyverbs takes seconds to import
 
-    return _Verbs(VerbsLeg(device, info.address, info.token, ring))
+    return VerbsLeg(device, info.address, info.token, ring)
 
 
-class _Verbs:
-    """Adapts `VerbsLeg`, which posts chains of slots, to the interface of a Leg."""
-
-    def __init__(self, leg: VerbsLeg) -> None:
-        self._leg = leg
-        self._next: tuple[int, memoryview] | None = None
-        self._filled: list[tuple[int, int]] = []
-        self._regions: dict[int, Callable[[], None]] = {}
-
-    @property
-    def ring(self) -> memoryview:
-        return self._leg.records
-
-    @property
-    def closed(self) -> str | None:
-        return self._leg.closed
-
-    def poll(self) -> None:
-        self._leg.poll()
-
-    def slot(self) -> memoryview | None:
-        self._next = self._next or self._leg.slot()
-        if self._next is None:
-            self.flush()
-            self._leg.poll()
-            self._next = self._leg.slot()
-        return self._next[1] if self._next else None
-
-    def post(self, length: int) -> None:
-        assert self._next is not None
-        self._filled.append((self._next[0], length))
-        self._next = None
-
-    def flush(self) -> None:
-        filled, self._filled = self._filled, []
-        if filled and not self._leg.closed:
-            with contextlib.suppress(WorkerGone):  # `closed` is set then
-                self._leg.post(filled)
-
-    def fileno(self) -> int:
-        return self._leg.fileno()
-
-    def arm(self) -> bool:
-        return self._leg.arm()
-
-    def drain(self) -> None:
-        self._leg.drain()
-
-    def reg(self, addr: int, length: int, access: int) -> int:
-        """Register with the verbs access flags that the NIC needs to read and write the memory."""
-        rights = constants.ACCESS_REMOTE_READ
-        if access & constants.ACCESS_LOCAL_WRITE:
-            rights |= constants.ACCESS_LOCAL_WRITE | constants.ACCESS_REMOTE_WRITE
-        rights |= access & constants.ACCESS_REMOTE_ATOMIC
-        rkey, close = self._leg.reg_mr(addr, length, rights)
-        self._regions[rkey] = close
-        return rkey
-
-    def dereg(self, rkey: int) -> None:
-        self._regions.pop(rkey)()
-
-    def close(self) -> None:
-        self._leg.close()
+def verbs_access(access: int) -> int:
+    """Verbs access flags by which the worker's NIC reads and writes a region of these rights."""
+    flags = constants.ACCESS_REMOTE_READ
+    if access & constants.ACCESS_LOCAL_WRITE:
+        flags |= constants.ACCESS_LOCAL_WRITE | constants.ACCESS_REMOTE_WRITE
+    return flags | access & constants.ACCESS_REMOTE_ATOMIC

@@ -3,8 +3,8 @@
 Each descriptor is a SEND. Each record is a WRITE_WITH_IMM into the completion ring, which consumes
 a zero-length receive (local-interface.md 2.4). `native.leg.Host` encodes and decodes them.
 
-pyverbs never releases the GIL, so no call may block in it: its fds are non-blocking. Work requests
-are built once and posted repeatedly, in chains.
+pyverbs makes the objects of the device. `native.verbs_queue.VerbsQueue` posts to the QP and polls
+its CQ. pyverbs never releases the GIL, so no call may block in it: its fds are non-blocking.
 
 pyverbs destroys objects when it frees them. In a forked child they belong to the parent, so
 nothing is freed there.
@@ -19,7 +19,6 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyverbs.cm_enums as ce
@@ -30,14 +29,31 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from pyverbs.wr import SGE, RecvWR, SendWR
 
 from srdma import errors
 from srdma._engine.heartbeat import BEAT_S, Heartbeat, Ticker
 from srdma._engine.host_device import route
-from srdma._engine.verbs_cm import ENDED, MAGIC, VERSION, Cm, event_name, fd_of, split_address
+from srdma._engine.leg import verbs_access
+from srdma._engine.verbs_cm import (
+    ENDED,
+    MAGIC,
+    VERSION,
+    Cm,
+    event_name,
+    fd_of,
+    pointer_of,
+    split_address,
+)
 from srdma.control import forked
 from srdma.native.constants import LEG_ACK_TIMEOUT, LEG_RETRIES, RECORD_LEN, SLOT_LEN
+
+try:
+    from srdma.native.verbs_queue import SENDS, SLOTS_LEN, VerbsQueue, receives
+except ImportError as error:
+    raise errors.DeviceError(
+        "srdma was built without legs over RDMA: build it where libibverbs-dev and librdmacm-dev "
+        "are installed"
+    ) from error
 
 try:
     import pyverbs.libibverbs_enums as e
@@ -46,16 +62,9 @@ except ImportError:  # before rdma-core 50
 
 MAX_READS = 16
 CONNECT_SECONDS = 10.0
-POLL_BATCH = 64
-# Lengths of prebuilt chains. A chain of n SENDs starts at a slot whose index is a multiple of n.
-CHAINS = (16, 4, 1)
-SIGNAL_EVERY = 16
-RECV_CHAIN = 16
-
 RNR_RETRIES = 6  # 7 would mean no limit
 RNR_TIMER = 20  # code of IBTA: 10.24 ms
 LOST = "the worker does not acknowledge: its machine or device, or the link to it, is lost"
-HEARTBEAT = 1 << 32  # wr_id; those of descriptors are indexes of slots
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
 KIND_LEG = 1
@@ -72,106 +81,10 @@ class _Memory:
         self.length = length
 
 
-class _Sender:
-    """A ring of descriptor slots in registered memory, with prebuilt SENDs."""
-
-    def __init__(self, pd: Any, count: int, inline: int) -> None:
-        self.memory = _Memory(count * SLOT_LEN)
-        self._mr = MR(pd, self.memory.length, e.IBV_ACCESS_LOCAL_WRITE, address=self.memory.address)
-        self.count = count
-        self._inline = inline
-        self._sges: dict[int, list[Any]] = {}
-        self._wrs: dict[int, list[Any]] = {}
-        for chain in CHAINS:
-            self._build(chain)
-        empty = SGE(self.memory.address, 0, self._mr.lkey)
-        self.heartbeat = SendWR(wr_id=HEARTBEAT, opcode=e.IBV_WR_SEND, num_sge=1, sg=[empty])
-        self.heartbeat.num_sge = 0
-        self.handed = 0  # serial numbers: done <= posted <= handed
-        self.posted = 0
-        self.done = 0
-
-    def _build(self, chain: int) -> None:
-        """Build a SEND per slot, linked to the next one within groups of `chain` slots."""
-        flags = e.IBV_SEND_INLINE if self._inline >= SLOT_LEN else 0
-        wrs, sges = [], []
-        for i in range(self.count):
-            address = self.memory.address + i * SLOT_LEN
-            sge = SGE(address, SLOT_LEN, self._mr.lkey)
-            signaled = e.IBV_SEND_SIGNALED if (i + 1) % SIGNAL_EVERY == 0 else 0
-            wr = SendWR(
-                wr_id=i, opcode=e.IBV_WR_SEND, num_sge=1, sg=[sge], send_flags=flags | signaled
-            )
-            wr.sg_list = sge  # the WR refers to this SGE: post() sets its length
-            wrs.append(wr)
-            sges.append(sge)
-        for i in range(self.count):
-            if (i + 1) % chain:
-                wrs[i].next_wr = wrs[i + 1]
-        self._wrs[chain], self._sges[chain] = wrs, sges
-
-    def hand_out(self) -> tuple[int, memoryview] | None:
-        if self.handed - self.done == self.count - 1:  # one place is left for a heartbeat
-            return None
-        index = self.handed % self.count
-        self.handed += 1
-        return index, self.memory.view[index * SLOT_LEN : (index + 1) * SLOT_LEN]
-
-    def post(self, qp: Any, slots: Sequence[tuple[int, int]]) -> None:
-        at = 0
-        while at < len(slots):
-            index = slots[at][0]
-            left = len(slots) - at
-            chain = next(c for c in CHAINS if index % c == 0 and c <= left)
-            sges = self._sges[chain]
-            for slot, length in slots[at : at + chain]:
-                if slot != self.posted % self.count or not 0 < length <= SLOT_LEN:
-                    raise errors.LocalError(
-                        f"slot {slot} with {length} bytes: slot {self.posted % self.count} must "
-                        f"be next, with 1 to {SLOT_LEN} bytes"
-                    )
-                self.posted += 1
-                sges[slot].length = length
-            qp.post_send(self._wrs[chain][index])
-            at += chain
-
-    def complete(self, index: int) -> None:
-        """The SEND of slot `index` and all earlier ones completed."""
-        self.done += (index - self.done) % self.count + 1
-
-
-class _Receiver:
-    """Zero-length receives; at least `count` are posted at any time."""
-
-    def __init__(self, count: int, lkey: int, address: int) -> None:
-        self.chains = -(-count // RECV_CHAIN) + 1
-        self._used = 0
-        self._wrs = [
-            RecvWR(wr_id=0, num_sge=1, sg=[SGE(address, 0, lkey)]) for _ in range(RECV_CHAIN)
-        ]
-        for wr, following in zip(self._wrs, self._wrs[1:], strict=False):
-            wr.next_wr = following
-
-    @property
-    def depth(self) -> int:
-        return self.chains * RECV_CHAIN
-
-    def start(self, qp: Any) -> None:
-        for _ in range(self.chains):
-            qp.post_recv(self._wrs[0])
-
-    def used(self, qp: Any, n: int) -> None:
-        self._used += n
-        while self._used >= RECV_CHAIN:
-            qp.post_recv(self._wrs[0])
-            self._used -= RECV_CHAIN
-
-
 class VerbsLeg:
-    """A leg over verbs. Not thread-safe. Slots must be posted in the order of slot().
+    """A leg over verbs (_engine.leg.Leg). Not thread-safe.
 
-    `records` is the completion ring, written by the worker. `closed` is None, or the text that
-    says why the leg ended; nothing can be posted then. device: a device of this host, or None for
+    device: a device of this host, or None for
     that of the kernel's route. Raises LocalError, DeviceError or Timeout.
     """
 
@@ -181,24 +94,20 @@ class VerbsLeg:
         worker_address: str,
         token: bytes,
         ring: int,
-        *,
-        slots: int = 256,
     ) -> None:
-        if slots % SIGNAL_EVERY or slots < 2 * SIGNAL_EVERY:
-            raise errors.LocalError(f"{slots} slots: give a multiple of 16, at least 32")
         if len(token) != 16:
             raise errors.LocalError(f"a token of {len(token)} bytes: it must have 16")
-        self.closed: str | None = None
+        self._closed: str | None = None
         self._pid = os.getpid()
         forked.keep(self)  # with all objects that it holds
-        self._mrs: set[Any] = set()
+        self._mrs: dict[int, Any] = {}  # by rkey; pyverbs deregisters an MR without references
         self._beats = Heartbeat()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             deadline = time.monotonic() + CONNECT_SECONDS
             try:
                 self._resolve(device, worker_address, deadline, undo)
-                self._open(ring, slots, undo)
+                self._open(ring, undo)
                 self._connect(worker_address, token, deadline)
             except PyverbsError as error:
                 raise errors.DeviceError(f"the leg to {worker_address}: {error}") from error
@@ -223,7 +132,7 @@ class VerbsLeg:
                 f"{source} is an address of {self.device} and {device}: give {device} another one"
             )
 
-    def _open(self, ring: int, slots: int, undo: contextlib.ExitStack) -> None:
+    def _open(self, ring: int, undo: contextlib.ExitStack) -> None:
         self._context = Context(name=self.device)
         undo.callback(self._context.close)
         caps = self._context.query_device().atomic_caps
@@ -238,15 +147,14 @@ class VerbsLeg:
             address=self._ring.address,
         )
         undo.callback(self._ring_mr.close)
-        self._receiver = _Receiver(ring, self._ring_mr.lkey, self._ring.address)
         self._channel = CompChannel(self._context)
         undo.callback(self._channel.close)
         self._channel_fd = fd_of(self._channel, 8, "infinibandevent")
-        self._cq = CQ(self._context, self._receiver.depth + slots, None, self._channel, 0)
+        self._cq = CQ(self._context, receives(ring) + SENDS, None, self._channel, 0)
         undo.callback(self._cq.close)
-        self._qp, inline = self._make_qp(slots)
+        self._qp, inline = self._make_qp(ring)
         undo.callback(self._qp.close)
-        self._sender = _Sender(self.pd, slots, inline)
+        self._queue = self._make_queue(inline, ring)
         self._epoll = select.epoll()
         undo.callback(self._epoll.close)
         self._ticker = Ticker(BEAT_S)
@@ -254,10 +162,10 @@ class VerbsLeg:
         for fd in (self._channel_fd, self._cm.fd, self._ticker.fd):
             self._epoll.register(fd, select.EPOLLIN)
 
-    def _make_qp(self, slots: int) -> tuple[Any, int]:
+    def _make_qp(self, ring: int) -> tuple[Any, int]:
         """The QP and its max_inline_data: a whole slot if the device supports that, else 0."""
         for inline in (SLOT_LEN, 0):
-            cap = QPCap(max_send_wr=slots, max_recv_wr=self._receiver.depth, max_inline_data=inline)
+            cap = QPCap(max_send_wr=SENDS, max_recv_wr=receives(ring), max_inline_data=inline)
             attr = QPInitAttr(
                 qp_type=e.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=cap, sq_sig_all=0
             )
@@ -268,6 +176,23 @@ class VerbsLeg:
                     raise
         raise AssertionError
 
+    def _make_queue(self, inline: int, ring: int) -> VerbsQueue:
+        self._slots = _Memory(SLOTS_LEN)
+        self._slots_mr = MR(
+            self.pd, SLOTS_LEN, e.IBV_ACCESS_LOCAL_WRITE, address=self._slots.address
+        )
+        try:
+            return VerbsQueue(
+                pointer_of(self._qp),
+                self._qp.qp_num,
+                self._slots.view,
+                lkey=self._slots_mr.lkey,
+                inline_max=inline,
+                ring=ring,
+            )
+        except ValueError as error:
+            raise errors.DeviceError(f"cannot find the QP of pyverbs: {error}") from error
+
     def _connect(self, worker: str, token: bytes, deadline: float) -> None:
         doing = f"connecting the leg over {self.device} to {worker}"
         self._cm.id.connect(self._conn_param(token))
@@ -275,7 +200,7 @@ class VerbsLeg:
         for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
             self._to_state(state)
             if state == e.IBV_QPS_INIT:
-                self._receiver.start(self._qp)
+                self._queue.start()
         self._cm.id.establish()
 
     def _conn_param(self, token: bytes) -> Any:
@@ -311,22 +236,28 @@ class VerbsLeg:
     # --- data path ---
 
     @property
-    def records(self) -> memoryview:
+    def ring(self) -> memoryview:
         return self._ring.view
 
-    def slot(self) -> tuple[int, memoryview] | None:
-        """(index, memory) of the next descriptor slot, 512 bytes; None: all are in use, poll."""
-        return self._sender.hand_out()
+    @property
+    def native(self) -> VerbsQueue:
+        return self._queue
 
-    def post(self, slots: Sequence[tuple[int, int]]) -> None:
-        """SEND filled slots, (index, length) each, in the order of slot(). Raises WorkerGone."""
-        if self.closed:
-            raise errors.WorkerGone(f"the leg ended: {self.closed}")
-        try:
-            self._sender.post(self._qp, slots)
-        except PyverbsRDMAError as error:
-            self._end(f"post_send: {error}")
-            raise errors.WorkerGone(f"the leg ended: {self.closed}") from error
+    @property
+    def closed(self) -> str | None:
+        """Why the leg ended, or None. The queue is used by others, and tells its failure here."""
+        if self._closed is None and (failure := self._queue.failure) is not None:
+            self._end(failure if isinstance(failure, str) else _failure(failure))
+        return self._closed
+
+    def slot(self) -> memoryview | None:
+        return self._queue.slot()
+
+    def post(self, length: int) -> None:
+        self._queue.post(length)
+
+    def flush(self) -> None:
+        self._queue.flush()
 
     def fileno(self) -> int:
         """File descriptor that is readable when there is work for drain(), after arm()."""
@@ -336,8 +267,9 @@ class VerbsLeg:
         """To be called before sleeping on fileno(). True: do not sleep, something arrived."""
         if self.closed:
             return True
-        self._cq.req_notify()
-        return self._poll_cq() > 0
+        self._queue.flush()
+        self._queue.notify()
+        return self._queue.poll() > 0 or self.closed is not None
 
     def poll(self) -> None:
         """Process CM events and completions: free slots, post receives again.
@@ -359,19 +291,19 @@ class VerbsLeg:
                 self._ticker.drain()
             elif wakes:
                 self._take_cq_events()
-        self._poll_cq()
+        if not self.closed:
+            self._queue.poll()
         self._beat(time.monotonic())
 
     def _beat(self, now: float) -> None:
         if self.closed:
             return
+        if not self._queue.beating:
+            self._beats.acknowledged()
         if self._beats.lost(now):
             self._end(LOST)
         elif self._beats.due(now):
-            try:
-                self._qp.post_send(self._sender.heartbeat)
-            except PyverbsRDMAError as error:
-                self._end(f"post_send: {error}")
+            self._queue.beat()
 
     def _take_cq_events(self) -> None:
         with contextlib.suppress(PyverbsRDMAError):  # EAGAIN
@@ -382,34 +314,14 @@ class VerbsLeg:
     def _take_cm_events(self) -> None:
         for kind, _ in self._cm.events():
             if kind in ENDED:
-                self._poll_cq()
+                self._queue.poll()
                 self._end(f"rdma_cm event {event_name(kind)}")
-
-    def _poll_cq(self) -> int:
-        total = arrived = 0
-        while not self.closed:
-            count, completions = self._cq.poll(POLL_BATCH)
-            for wc in completions or ():
-                if wc.status != e.IBV_WC_SUCCESS:
-                    self._end(_failure(wc.status))
-                elif wc.opcode & e.IBV_WC_RECV:
-                    arrived += 1
-                elif wc.wr_id == HEARTBEAT:
-                    self._beats.acknowledged()
-                else:
-                    self._sender.complete(wc.wr_id)
-            total += count
-            if count < POLL_BATCH:
-                break
-        if arrived and not self.closed:
-            self._receiver.used(self._qp, arrived)
-        return total
 
     def _end(self, why: str) -> None:
         """Record why the leg ended, tell the worker, and move the QP to ERR: all DMA stops."""
-        if self.closed:
+        if self._closed:
             return
-        self.closed = why
+        self._closed = why
         with contextlib.suppress(PyverbsRDMAError):
             self._cm.id.disconnect()
         with contextlib.suppress(PyverbsRDMAError):
@@ -417,25 +329,19 @@ class VerbsLeg:
 
     # --- memory and end ---
 
-    def reg_mr(self, address: int, length: int, access: int) -> tuple[int, Callable[[], None]]:
-        """Register memory, which the caller keeps until close(). Returns (host rkey, close).
-
-        access: verbs flags for the local NIC: REMOTE_READ for memory that is sent,
-        LOCAL_WRITE | REMOTE_WRITE for memory that is written. Raises DeviceError.
-        """
+    def reg(self, addr: int, length: int, access: int) -> int:
+        """Register memory, which the caller keeps until dereg(). Raises DeviceError."""
         try:
-            mr = MR(self.pd, length, access, address=address)
+            mr = MR(self.pd, length, verbs_access(access), address=addr)
         except PyverbsRDMAError as error:
             raise errors.DeviceError(
                 f"cannot register {length} bytes: {error} (check the limit `ulimit -l`)"
             ) from error
-        self._mrs.add(mr)  # pyverbs deregisters an MR without references
+        self._mrs[int(mr.rkey)] = mr
+        return int(mr.rkey)
 
-        def close() -> None:
-            self._mrs.discard(mr)
-            mr.close()
-
-        return int(mr.rkey), close
+    def dereg(self, rkey: int) -> None:
+        self._mrs.pop(rkey).close()
 
     def close(self) -> None:
         """End the leg and free it. No effect the second time, or in a forked child."""

@@ -35,6 +35,14 @@ ENDED = {
 }
 
 
+def pointer_of(thing: Any) -> int:
+    """Address of the C structure of a pyverbs object, which pyverbs 44 has at offset 40.
+
+    The caller checks that the structure there is the right one.
+    """
+    return ctypes.c_void_p.from_address(id(thing) + 40).value or 0
+
+
 def fd_of(channel: Any, depth: int, kind: str) -> int:
     """File descriptor of a pyverbs channel, set to non-blocking.
 
@@ -44,8 +52,7 @@ def fd_of(channel: Any, depth: int, kind: str) -> int:
     """
     fd = getattr(channel, "fd", None)
     if fd is None:
-        pointer = ctypes.c_void_p.from_address(id(channel) + 40).value or 0
-        fd = ctypes.c_int.from_address(pointer + depth).value
+        fd = ctypes.c_int.from_address(pointer_of(channel) + depth).value
     try:
         name = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:

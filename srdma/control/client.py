@@ -97,8 +97,7 @@ class Control:
         self._sock.close()
 
     def is_of(self, pid: int) -> bool:
-        """True if the process of this pid, which HELLO told, is one of this computer (and of this
-        PID namespace): it or its parent listens at the control socket."""
+        """True if HELLO's pid is one of this computer and PID namespace: see served_by()."""
         return served_by(self._sock, pid)
 
     def detach(self) -> socket.socket:

@@ -25,8 +25,14 @@ cdef class Host:
     cdef int alive(self) except -1
 
 
-cdef class ShmLeg:
+cdef class NativeLeg:
+    cdef uint8_t *next_slot(self) noexcept
+    cdef int append(self, uint32_t length) noexcept
+    cdef void publish(self) noexcept
+    cdef int alive(self) except -1
+
+
+cdef class ShmLeg(NativeLeg):
     cdef srdma_leg_shm *leg
     cdef uint32_t entries
     cdef int views
-    cdef int alive(self) except -1

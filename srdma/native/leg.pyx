@@ -155,14 +155,7 @@ cdef class Host:
         self.alive()
         return srdma_host_qp_remove(self.h, qpn)
 
-    def post(self, Work work not None, uint8_t[::1] slot not None):
-        """Write the descriptor to the slot. Returns its length in bytes, or -errno."""
-        self.alive()
-        if slot.shape[0] < SRDMA_DESC_SLOT:
-            raise ValueError("a slot has 512 bytes")
-        return work.post(self.h, &slot[0])
-
-    def post_all(self, ShmLeg leg not None, list works not None, Py_ssize_t first):
+    def post_all(self, NativeLeg leg not None, list works not None, Py_ssize_t first):
         """Post works[first:] and make them visible. Returns (number posted, 0 or the -errno that
         ended it)."""
         cdef Py_ssize_t end = len(works), i = first
@@ -171,13 +164,13 @@ cdef class Host:
         self.alive()
         leg.alive()
         while i < end:
-            slot = srdma_leg_shm_slot(leg.leg)
+            slot = leg.next_slot()
             used = -EAGAIN if slot == NULL else (<Work?>works[i]).post(self.h, slot)
             if used < 0:
                 break
-            srdma_leg_shm_post(leg.leg, <uint32_t>used)
+            leg.append(<uint32_t>used)
             i += 1
-        srdma_leg_shm_flush(leg.leg)
+        leg.publish()
         return i - first, min(used, 0)
 
     @property
@@ -242,7 +235,25 @@ cdef class Region:
         PyBuffer_FillInfo(view, self, self.at, self.size, 0, flags)
 
 
-cdef class ShmLeg:
+cdef class NativeLeg:
+    """The slots of a leg, for Host.post_all()."""
+
+    cdef uint8_t *next_slot(self) noexcept:
+        """The next free slot; NULL: none is free."""
+        return NULL
+
+    cdef int append(self, uint32_t length) noexcept:
+        """Append the slot, of which `length` bytes are used. 0 or -EMSGSIZE."""
+        return 0
+
+    cdef void publish(self) noexcept:
+        """Make what was appended visible to the worker."""
+
+    cdef int alive(self) except -1:
+        return 0
+
+
+cdef class ShmLeg(NativeLeg):
     """A leg of the embedded NIC (host/leg_shm.h). It exports the completion ring as its buffer."""
 
     def __cinit__(self, uint32_t entries):
@@ -258,6 +269,19 @@ cdef class ShmLeg:
         if self.leg == NULL:
             raise ValueError("the leg is closed")
         return 0
+
+    cdef uint8_t *next_slot(self) noexcept:
+        return srdma_leg_shm_slot(self.leg)
+
+    cdef int append(self, uint32_t length) noexcept:
+        return srdma_leg_shm_post(self.leg, length)
+
+    cdef void publish(self) noexcept:
+        srdma_leg_shm_flush(self.leg)
+
+    @property
+    def native(self):
+        return self
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         self.alive()

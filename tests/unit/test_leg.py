@@ -1,17 +1,18 @@
-"""Legs: the shared-memory leg alone, and VerbsLeg as a Leg with a simulated device."""
+"""Legs: the shared-memory leg alone, and the parts of a leg over verbs that need no device."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import importlib
 import os
-import select
 import sys
 import types
 
 import pytest
 
 import srdma
-from srdma._engine.leg import open_leg
+from srdma._engine.leg import open_leg, verbs_access
 from srdma.control import Hello, LegInfo
 from srdma.errors import DeviceError
 from srdma.native import leg as _leg
@@ -64,16 +65,15 @@ def test_host_checks_its_arguments():
     with pytest.raises(BufferError):
         ring.clear()
     assert host.qp_add(5, 4, 4) == 0
-    work = _leg.Work(4, 5)
+    work, leg = _leg.Work(4, 5), queue()
     for slot in (bytearray(511), bytearray()):
-        with pytest.raises(ValueError, match="512 bytes"):
-            host.post(work, slot)
         with pytest.raises(ValueError, match="512 bytes"):
             host.credit(slot)
     for size in (449, 1 << 20):
         work.payload(bytes(size))
-        assert host.post(work, bytearray(512)) == -errno.EMSGSIZE
-    assert host.post(_leg.Work(4, 6), bytearray(512)) == -errno.EINVAL
+        assert host.post_all(leg, [work], 0) == (0, -errno.EMSGSIZE)
+    assert host.post_all(leg, [_leg.Work(4, 6)], 0) == (0, -errno.EINVAL)
+    assert host.post_all(_leg.ShmLeg(64), [work], 0) == (0, -errno.EAGAIN)  # not attached
     assert host.qp_remove(6) == -errno.ENOENT
     host.close()
     host.close()
@@ -118,69 +118,18 @@ def test_leg_without_descriptors(worker, ctx):
 # Verbs -----------------------------------------------------------------------------
 
 
-class Device:
-    """Replaces srdma._engine.verbs.VerbsLeg: two slots, and a record of what was posted."""
-
-    def __init__(self, *arguments):
-        self.arguments = arguments
-        self.records = memoryview(bytearray(64 * 32))
-        self.closed = None
-        self.handed, self.freed = 0, 0
-        self.drained = False
-        self.posted: list[list[tuple[int, int]]] = []
-        self.regions: dict[int, tuple[int, int, int]] = {}
-        self._pipe = os.pipe()
-
-    def slot(self):
-        if self.handed - self.freed == 2:
-            return None
-        self.handed += 1
-        return self.handed - 1, memoryview(bytearray(SLOT))
-
-    def post(self, slots):
-        self.posted.append(list(slots))
-
-    def poll(self):
-        self.freed = sum(map(len, self.posted))
-
-    def drain(self):
-        self.poll()
-        self.drained = True
-
-    def arm(self):
-        return self.closed is not None
-
-    def fileno(self):
-        return self._pipe[0]
-
-    def reg_mr(self, address, length, access):
-        rkey = 100 + len(self.regions)
-        self.regions[rkey] = (address, length, access)
-        return rkey, lambda: self.regions.pop(rkey)
-
-    def close(self):
-        for fd in self._pipe:
-            os.close(fd)
-
-
-@pytest.fixture
-def device(monkeypatch):
-    """Yields the leg over a Device, and the Device."""
-
+def test_verbs_leg_is_connected_with_the_answer_to_open(monkeypatch):
     class Control:
         def open(self, ring, *, shared):
             return LegInfo(1, b"t" * 16, "10.0.0.1:7"), []  # HELLO names the worker's device
 
     module = types.ModuleType("srdma._engine.verbs")
-    made: list[Device] = []
-    module.VerbsLeg = lambda *a: made.append(Device(*a)) or made[0]
+    module.VerbsLeg = lambda *arguments: arguments
     monkeypatch.setitem(sys.modules, "srdma._engine.verbs", module)
     hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0, bytes(16))
     leg, info = open_leg(Control(), hello, 64, device="mlx5_1")
     assert info.leg == 1
-    assert made[0].arguments == ("mlx5_1", "10.0.0.1:7", b"t" * 16, 64)
-    yield leg, made[0]
-    leg.close()
+    assert leg == ("mlx5_1", "10.0.0.1:7", b"t" * 16, 64)
 
 
 def test_device_with_a_worker_on_shared_memory_is_refused(worker):
@@ -205,51 +154,61 @@ def test_device_comes_from_the_environment_unless_it_is_named(worker, monkeypatc
     assert opened == ["mlx5_1", None]
 
 
-def test_verbs_slots_are_posted_in_chains(device):
-    leg, dev = device
-    first = leg.slot()
-    assert leg.slot() is first  # the same slot until it is posted
-    leg.post(64)
-    leg.slot()
-    leg.post(100)
-    assert dev.posted == []
-    leg.flush()
-    leg.flush()
-    assert dev.posted == [[(0, 64), (1, 100)]]
-    assert leg.slot() is not None  # all slots are in use: slot() polls for ones that were sent
+def test_verbs_regions_have_the_rights_that_the_nic_needs():
+    for access, flags in ((0, 4), (4, 4), (1, 7), (7, 7), (15, 15)):
+        assert verbs_access(access) == flags
 
 
-def test_verbs_wake_up_is_kept_for_the_sleeper(device):
-    """While one thread sleeps on the leg, another may poll and post. It must not consume the
-    sleeper's wake-up."""
-    leg, dev = device
-    for _ in range(2):
-        leg.slot()
-        leg.post(64)
-    assert leg.slot() is not None
-    leg.poll()
-    assert not dev.drained
-    leg.drain()
-    assert dev.drained
+class IbvQp(ctypes.Structure):
+    """The beginning of struct ibv_qp of libibverbs."""
+
+    _fields_ = (
+        [(name, ctypes.c_void_p) for name in ("context", "user", "pd", "send_cq", "recv_cq", "srq")]
+        + [(name, ctypes.c_uint32) for name in ("handle", "qp_num")]
+    )  # fmt: skip
 
 
-def test_verbs_regions_have_the_rights_that_the_nic_needs(device):
-    leg, dev = device
-    for access, rights in ((0, 4), (4, 4), (1, 7), (7, 7)):
-        rkey = leg.reg(0x1000, 50, access)
-        assert dev.regions[rkey] == (0x1000, 50, rights)
-        leg.dereg(rkey)
-    assert dev.regions == {}
+def queue_module():
+    return pytest.importorskip("srdma.native.verbs_queue", reason="built without libibverbs")
 
 
-def test_ended_verbs_leg_reports_the_reason(device):
-    leg, dev = device
-    leg.slot()
-    leg.post(64)
-    dev.closed = "rdma_cm event DISCONNECTED"
-    leg.flush()
-    assert (leg.closed, leg.arm(), dev.posted) == ("rdma_cm event DISCONNECTED", True, [])
-    assert select.select([leg], [], [], 0)[0] == []
+def queue(qp=None, *, number=77, address=None, length=256 * SLOT):
+    qp = qp or IbvQp(qp_num=77)
+    address = ctypes.addressof(qp) if address is None else address
+    return queue_module().VerbsQueue(
+        address, number, bytearray(length), lkey=1, inline_max=512, ring=64
+    )
+
+
+def test_address_that_is_no_qp_is_refused():
+    qp = IbvQp(qp_num=77)
+    for other in ({"number": 78}, {"address": 0}, {"address": ctypes.addressof(qp) + 1}):
+        with pytest.raises(ValueError, match="this is not the address of QP"):
+            queue(qp, **other)
+    with pytest.raises(ValueError, match="511 bytes of slots"):
+        queue(qp, length=511)
+
+
+def test_build_without_verbs_is_a_named_error(monkeypatch):
+    pytest.importorskip("pyverbs.cmid")
+    monkeypatch.delitem(sys.modules, "srdma._engine.verbs", raising=False)
+    monkeypatch.setitem(sys.modules, "srdma.native.verbs_queue", None)
+    with pytest.raises(DeviceError, match="built without legs over RDMA: build it where"):
+        importlib.import_module("srdma._engine.verbs")
+
+
+def test_slots_of_a_verbs_queue():
+    made = queue()
+    first = made.slot()
+    first[0] = 17
+    assert len(first) == SLOT and made.slot()[0] == 17  # the same slot until it is posted
+    for length in 0, SLOT + 1:
+        with pytest.raises(ValueError, match="do not fit in a slot"):
+            made.post(length)
+    made.post(64)
+    assert made.slot()[0] == 0
+    assert (made.failure, made.beating) == (None, False)
+    assert queue_module().receives(64) == 80
 
 
 def test_unknown_host_kind(ctx):

@@ -48,7 +48,7 @@ static enum fake_action wrong_hello(struct fake_worker *w,
 		m->hello.threads = 0;
 		break;
 	case 3:
-		m->hello.host_kind = SRDMA_PORT_VERBS;
+		m->hello.host_kind = 9;
 		break;
 	default:
 		return fake_refuse(m, EPROTONOSUPPORT, "another version");
@@ -65,7 +65,7 @@ static void test_hello_that_is_refused(void **state)
 		{ -EPROTONOSUPPORT, "control version 2" },
 		{ -EINVAL, "worker process 1" },
 		{ -EPROTO, "no worker process" },
-		{ -ENOTSUP, "--host-dev shm" },
+		{ -ENOTSUP, "legs of kind 9" },
 		{ -EPROTONOSUPPORT, "another version" },
 	};
 	struct fake_worker *w = *state;

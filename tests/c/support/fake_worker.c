@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 
-#include "port/port.h"
 #include "port/shm/doorbell.h"
 
 static void open_fds(struct srdma_socket_fds *fds)
@@ -34,7 +33,7 @@ static void fill(struct fake_worker *w, struct srdma_ctl_msg *m,
 	case SRDMA_CTL_HELLO:
 		m->hello = (struct srdma_ctl_hello_answer){
 			.version = SRDMA_CTL_VERSION,
-			.host_kind = SRDMA_PORT_SHM,
+			.host_kind = w->legs,
 			.pid = (uint32_t)getpid(),
 			.name = "fake",
 			.suites = { 1, 2, 3 },
@@ -45,7 +44,10 @@ static void fill(struct fake_worker *w, struct srdma_ctl_msg *m,
 	case SRDMA_CTL_OPEN:
 		m->opened = (struct srdma_ctl_open_answer){ .leg = 1,
 							    .token = "token" };
-		open_fds(fds);
+		if (w->legs == SRDMA_PORT_SHM)
+			open_fds(fds);
+		else
+			strcpy(m->opened.address, FAKE_LEG_ADDRESS);
 		break;
 	case SRDMA_CTL_ATTACH:
 		m->attached = (struct srdma_ctl_attach_answer){ .leg = 1 };
@@ -74,6 +76,7 @@ static int serve(struct fake_worker *w, int fd)
 		return 0;
 	if (srdma_ctl_decode(&m, SRDMA_CTL_REQUEST, data, (size_t)len))
 		abort();
+	w->request = m;
 	fill(w, &m, &fds);
 	if (w->hook)
 		action = w->hook(w, &m, &fds);
@@ -130,6 +133,7 @@ void fake_worker_start(struct fake_worker *w)
 
 	memset(w, 0, sizeof(*w));
 	w->qpn = FAKE_QPN;
+	w->legs = SRDMA_PORT_SHM;
 	strcpy(w->folder, "/tmp/srdma-fake-XXXXXX");
 	assert_non_null(mkdtemp(w->folder));
 	snprintf(w->path, sizeof(w->path), "%s/worker", w->folder);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "host/socket.h"
+#include "port/port.h"
 #include "relay/ctl.h"
 
 enum fake_action {
@@ -20,6 +21,8 @@ enum fake_action {
 
 enum { FAKE_CLIENTS = 8, FAKE_KEY = 7, FAKE_QPN = 0x100 };
 
+#define FAKE_LEG_ADDRESS "127.0.0.1:4791" /* of legs over verbs */
+
 struct fake_worker {
 	char folder[64];
 	char path[SRDMA_SOCKET_PATH];
@@ -28,6 +31,8 @@ struct fake_worker {
 	 * way. */
 	enum fake_action (*hook)(struct fake_worker *w, struct srdma_ctl_msg *m,
 				 struct srdma_socket_fds *fds);
+	struct srdma_ctl_msg request; /* the last one, for the hook */
+	enum srdma_port_kind legs;    /* kind of its legs */
 	uint8_t raw[SRDMA_CTL_MAX];
 	size_t raw_len;
 	unsigned calls; /* for the hook */

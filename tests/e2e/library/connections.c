@@ -12,7 +12,7 @@
 
 /* --- threads ------------------------------------------------------------- */
 
-enum { ROUNDS = 30, THREADS = 3 };
+enum { THREADS = 3 };
 
 /* Makes and ends objects of a PD of its own, on a device that others use. */
 static void *use_device(void *device)
@@ -24,7 +24,7 @@ static void *use_device(void *device)
 	uint64_t value;
 	long rc = 0;
 
-	for (int i = 0; i < ROUNDS && !rc; i++) {
+	for (int i = 0; i < pair_count(30) && !rc; i++) {
 		rc = srdma_alloc_pd(&pd, device, NULL);
 		if (rc)
 			break;
@@ -189,6 +189,8 @@ void test_damaged_ring(void **state)
 	struct srdma_qp *qp;
 	struct srdma_wc wc;
 
+	if (!n) /* a leg over RDMA has no such ring */
+		skip();
 	ok(srdma_alloc_pd(&pd, p->a.device, NULL));
 	ok(srdma_create_qp(&qp, pd, NULL));
 	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 1500), 0); /* it lives */

@@ -139,12 +139,13 @@ void test_many_requests(void **state)
 	struct pair *p = *state;
 	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_RDMA_WRITE, 8);
 	struct srdma_wc wcs[DEPTH];
+	const uint64_t count = (uint64_t)pair_count(20000);
 	uint64_t posted = 0, done = 0;
 
-	while (done < 20000) {
+	while (done < count) {
 		int rc = 0, n;
 
-		while (posted < 20000 && !rc) {
+		while (posted < count && !rc) {
 			wr.wr_id = posted;
 			rc = srdma_post_send(p->a.qp, &wr, NULL);
 			posted += !rc;

@@ -5,6 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Chooses the RDMA device of the next leg. */
+static void use_device(const char *name)
+{
+	const char *device = getenv(name);
+
+	setenv("SRDMA_HOST_DEVICE", device ? device : "", 1);
+}
+
 static void open_end(struct end *e, const char *worker, const char *agent,
 		     uint32_t access)
 {
@@ -69,8 +77,10 @@ int pair_setup(void **state)
 	struct pair *p = calloc(1, sizeof(*p));
 
 	assert_non_null(p);
-	open_end(&p->a, "SRDMA_A", "SRDMA_AGENT_A", SRDMA_ACCESS_LOCAL_WRITE);
+	use_device("SRDMA_DEVICE_B");
 	open_end(&p->b, "SRDMA_B", "SRDMA_AGENT_B", SRDMA_ACCESS_ALL);
+	use_device("SRDMA_DEVICE_A");
+	open_end(&p->a, "SRDMA_A", "SRDMA_AGENT_A", SRDMA_ACCESS_LOCAL_WRITE);
 	ok(srdma_listen(&p->b.listener, p->b.device, "127.0.0.1", 0, &attr));
 	pair_join(p);
 	*state = p;
@@ -143,6 +153,13 @@ void pair_post_receive(struct end *e, uint64_t wr_id, uint32_t length)
 				    .lkey = e->memory.key };
 
 	ok(srdma_post_recv(e->qp, &wr, NULL));
+}
+
+int pair_count(int normal)
+{
+	const char *shorter = getenv("SRDMA_SHORTER");
+
+	return shorter ? normal / atoi(shorter) : normal;
 }
 
 int pair_readable(int fd, int ms)

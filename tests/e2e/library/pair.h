@@ -2,6 +2,8 @@
  * Two ends of a connection in this process, at two workers: $SRDMA_A and
  * $SRDMA_B are their control sockets, $SRDMA_AGENT the agent of both, or
  * $SRDMA_AGENT_A and $SRDMA_AGENT_B are their agents.
+ * $SRDMA_DEVICE_A and $SRDMA_DEVICE_B are the RDMA devices of their legs; else
+ * the route chooses.
  */
 #ifndef SRDMA_TESTS_PAIR_H
 #define SRDMA_TESTS_PAIR_H
@@ -61,6 +63,9 @@ struct srdma_send_wr pair_request(const struct pair *p,
 void pair_run(struct pair *p, struct srdma_send_wr *wr,
 	      enum srdma_wc_opcode opcode);
 void pair_post_receive(struct end *e, uint64_t wr_id, uint32_t length);
+
+/* Repetitions of a loop: normal, or normal / $SRDMA_SHORTER. */
+int pair_count(int normal);
 
 /* As poll(2): 1 if fd is readable within so many ms, else 0. */
 int pair_readable(int fd, int ms);

@@ -41,4 +41,7 @@ void test_rendezvous(void **state);
 /* restart.c */
 void test_restarted_agents(void **state);
 
+/* cut_link.c */
+void test_cut_link(void **state);
+
 #endif

@@ -2,7 +2,8 @@
  * libsrdma between two workers: every operation, and every way in which one
  * fails. `verbs end` kills the worker of $SRDMA_A, whose pid is $SRDMA_A_PID.
  * `verbs rendezvous` connects by GID and QPN, which needs two system agents.
- * `verbs restart` does what the lines at its standard input say (restart.c).
+ * `verbs restart` does what the lines at its standard input say (restart.c), and
+ * so does `verbs cut` (cut_link.c).
  */
 #include <string.h>
 
@@ -42,6 +43,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest end[] = { each(test_killed_worker) };
 	const struct CMUnitTest rendezvous[] = { each(test_rendezvous) };
 	const struct CMUnitTest restart[] = { each(test_restarted_agents) };
+	const struct CMUnitTest cut[] = { each(test_cut_link) };
 
 	if (argc > 1 && !strcmp(argv[1], "end"))
 		return cmocka_run_group_tests(end, NULL, NULL);
@@ -49,5 +51,7 @@ int main(int argc, char **argv)
 		return cmocka_run_group_tests(rendezvous, NULL, NULL);
 	if (argc > 1 && !strcmp(argv[1], "restart"))
 		return cmocka_run_group_tests(restart, NULL, NULL);
+	if (argc > 1 && !strcmp(argv[1], "cut"))
+		return cmocka_run_group_tests(cut, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ def test_failed_leg_ends_its_qps_and_a_new_leg_works(workers, join):
     pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
     target = pair.b.pd.alloc(8, ALL)
     receiving = run(pair.server.qp.recv, WAIT)
-    pair.b.pd._leg._leg._end("as a device that is down does")
+    pair.b.pd._leg._end("as a device that is down does")
     with pytest.raises(srdma.RemoteError, match="PEER_HOST_GONE"):
         pair.client.qp.write(b"x", target.remote(), timeout=WAIT)
     with pytest.raises(srdma.WorkerGone):

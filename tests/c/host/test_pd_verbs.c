@@ -1,0 +1,303 @@
+/* PDs with a leg over verbs: a fake device, and a worker whose control socket
+ * the test serves. */
+#include "srdma/srdma.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "host/objects.h"
+#include "support/fake_rdma.h"
+#include "support/fake_worker.h"
+#include "support/says.h"
+#include "support/shifted_clock.h"
+#include "wire/wire.h"
+
+enum { WAIT_MS = 10000 };
+
+int srdma_rdma_load(const struct srdma_rdma **out)
+{
+	return fake_rdma_load(out);
+}
+
+struct fixture {
+	struct fake_worker *worker;
+	struct srdma_device *device;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	void *worker;
+
+	assert_non_null(f);
+	shift_clock(0);
+	fake_rdma_setup(state);
+	fake_worker_setup(&worker);
+	f->worker = worker;
+	f->worker->legs = SRDMA_PORT_VERBS;
+	assert_int_equal(srdma_open_device(&f->device, f->worker->path, NULL),
+			 0);
+	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	void *worker = f->worker;
+
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_dealloc_pd(f->pd), 0);
+	assert_int_equal(srdma_close_device(f->device), 0);
+	fake_worker_teardown(&worker);
+	free(f);
+	return fake_rdma_teardown(state);
+}
+
+static void post(struct fixture *f)
+{
+	struct srdma_send_wr wr = { .wr_id = 5,
+				    .opcode = SRDMA_WR_SEND,
+				    .flags = SRDMA_SEND_SIGNALED |
+					     SRDMA_SEND_INLINE };
+
+	assert_int_equal(srdma_post_send(f->qp, &wr, NULL), 0);
+}
+
+static void test_leg_has_the_token_of_open(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_memory_equal(fake_rdma.hello + 8, "token\0\0", 7);
+	assert_int_equal(srdma_load32(fake_rdma.hello + 36), 4096);
+	post(f);
+	assert_int_equal(fake_rdma.sends, 1);
+	assert_int_equal(fake_rdma.sent[0].first, SRDMA_DESC_SEND);
+}
+
+/* The worker's record arrives in the ring by DMA. */
+static void test_record_becomes_a_completion(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t *ring =
+		(uint8_t *)(uintptr_t)srdma_load64(fake_rdma.hello + 24);
+	const struct srdma_record record = {
+		.id = 0, .qpn = FAKE_QPN, .opcode = SRDMA_WC_SEND, .sequence = 1
+	};
+	struct srdma_wc wc;
+
+	post(f);
+	srdma_req_notify_cq(f->pd);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
+	srdma_record_encode(ring, &record);
+	fake_rdma_complete(IBV_WC_RECV_RDMA_WITH_IMM, 0, 0);
+	assert_int_equal(poll(&(struct pollfd){ .fd = srdma_cq_fd(f->pd),
+						.events = POLLIN },
+			      1, WAIT_MS),
+			 1);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 5);
+	assert_int_equal(wc.status, SRDMA_WC_SUCCESS);
+}
+
+static void test_region_is_registered_at_both(void **state)
+{
+	const struct srdma_mr_attr attr = { .length = 5000,
+					    .access =
+						    SRDMA_ACCESS_LOCAL_WRITE };
+	struct fixture *f = *state;
+	const struct srdma_mr_params *asked = &f->worker->request.reg_mr.mr;
+	struct srdma_mr_attr existing = attr;
+	struct srdma_mr_info info;
+	struct srdma_mr *mr;
+	uint8_t memory[5000];
+
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), 0);
+	srdma_query_mr(mr, &info);
+	assert_int_equal(info.key, FAKE_KEY);
+	assert_int_equal(info.length, 5000);
+	assert_int_equal(asked->region.host_rkey, FAKE_RKEY + 2);
+	assert_int_equal(asked->region.addr, (uintptr_t)info.addr);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+	existing.addr = memory;
+	assert_int_equal(srdma_reg_mr(&mr, f->pd, &existing), 0);
+	assert_int_equal(asked->region.host_rkey, FAKE_RKEY + 3);
+	assert_int_equal(asked->region.addr, (uintptr_t)memory);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+}
+
+static enum fake_action no_more(struct fake_worker *w, struct srdma_ctl_msg *m,
+				struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	return m->kind == SRDMA_CTL_REG_MR
+		       ? fake_refuse(m, EDQUOT, "4,096 regions")
+		       : FAKE_ANSWER;
+}
+
+static void test_refused_region_is_not_left_at_the_device(void **state)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct fixture *f = *state;
+	const int before = fake_rdma.objects;
+	struct srdma_mr *mr;
+
+	f->worker->hook = no_more;
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), -EDQUOT);
+	assert_int_equal(fake_rdma.objects, before);
+	fake_rdma.fails = "reg_mr";
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), -EIO);
+	says("registering a region on fake0");
+}
+
+/* --- heartbeats ---------------------------------------------------------- */
+
+static void beat_answered(void)
+{
+	fake_rdma_complete(IBV_WC_SEND, 1ULL << 32, 0);
+}
+
+static void test_polled_leg_sends_heartbeats(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_wc wc;
+
+	for (uint32_t i = 1; i <= 3; i++) {
+		shift_clock(2 * (int)i);
+		assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
+		assert_int_equal(fake_rdma.beats, i);
+		beat_answered();
+	}
+	/* no answer any more */
+	shift_clock(8);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
+	shift_clock(18);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
+	shift_clock(19);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 1);
+	assert_int_equal(wc.opcode, SRDMA_WC_QP_EVENT);
+	assert_int_equal(wc.vendor_err, SRDMA_REASON_WORKER_GONE);
+}
+
+/* It wakes by the timer, as a program does that sleeps on srdma_cq_fd(). */
+static void test_waiting_leg_sends_heartbeats(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_wait_cq(f->pd, 1, &wc, 10), 0);
+	assert_int_equal(fake_rdma.beats, 1);
+	beat_answered();
+	assert_int_equal(srdma_wait_cq(f->pd, 1, &wc, 2500), 0);
+	assert_int_equal(fake_rdma.beats, 2);
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+static void expect_gone(struct fixture *f)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct srdma_mr *mr;
+	struct srdma_wc wc[3];
+
+	assert_int_equal(srdma_wait_cq(f->pd, 3, wc, WAIT_MS), 2);
+	assert_int_equal(wc[0].opcode, SRDMA_WC_QP_EVENT);
+	assert_int_equal(wc[1].wr_id, 5);
+	assert_int_equal(wc[1].vendor_err, SRDMA_REASON_WORKER_GONE);
+	assert_int_equal(srdma_wait_cq(f->pd, 1, wc, WAIT_MS), -ENOTCONN);
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), -ENOTCONN);
+	assert_int_equal(fake_rdma.state, IBV_QPS_ERR);
+}
+
+static void test_disconnected_leg_fails_the_requests(void **state)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct fixture *f = *state;
+	struct srdma_mr *mr;
+
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), 0);
+	post(f);
+	fake_rdma_event(RDMA_CM_EVENT_DISCONNECTED);
+	expect_gone(f);
+	says("has ended: RDMA_CM_EVENT_DISCONNECTED");
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+}
+
+static void test_lost_link_fails_the_requests(void **state)
+{
+	struct fixture *f = *state;
+
+	post(f);
+	fake_rdma_complete(IBV_WC_SEND, 0, IBV_WC_RETRY_EXC_ERR);
+	expect_gone(f);
+	says("a failed completion");
+}
+
+/* The worker's NIC must not write to memory that the program has back. */
+static void test_end_of_the_worker_stops_dma(void **state)
+{
+	struct fixture *f = *state;
+
+	post(f);
+	srdma_control_end(f->pd->control);
+	expect_gone(f);
+}
+
+static enum fake_action other_kind(struct fake_worker *w,
+				   struct srdma_ctl_msg *m,
+				   struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	if (m->kind == SRDMA_CTL_OPEN)
+		return fake_refuse(m, EDQUOT, "no more legs");
+	return FAKE_ANSWER;
+}
+
+static void test_leg_that_cannot_be_made(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_device *device;
+	struct srdma_pd *pd;
+
+	fake_rdma.fails = "create_event_channel";
+	assert_int_equal(srdma_alloc_pd(&pd, f->device, NULL), -EIO);
+	assert_null(pd);
+	fake_rdma.fails = "load"; /* libibverbs was removed */
+	assert_int_equal(srdma_open_device(&device, f->worker->path, NULL),
+			 -ENOTSUP);
+	f->worker->hook = other_kind;
+	fake_rdma.fails = NULL;
+	assert_int_equal(srdma_alloc_pd(&pd, f->device, NULL), -EDQUOT);
+}
+
+#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		each(test_leg_has_the_token_of_open),
+		each(test_record_becomes_a_completion),
+		each(test_region_is_registered_at_both),
+		each(test_refused_region_is_not_left_at_the_device),
+		each(test_polled_leg_sends_heartbeats),
+		each(test_waiting_leg_sends_heartbeats),
+		each(test_disconnected_leg_fails_the_requests),
+		each(test_lost_link_fails_the_requests),
+		each(test_end_of_the_worker_stops_dma),
+		each(test_leg_that_cannot_be_made),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
