@@ -380,9 +380,7 @@ def test_wrong_identities_of_the_host(nic: SmallNic, how: str, here: str, there:
 )
 def test_wrong_identities_of_the_nic(nic: SmallNic, how: str, text: str) -> None:
     spoil(nic.folder, how, "nic", NIC)
-    proxy = nic.proxy()
-    assert text in str(proxy.lines[0]["text"])
-    assert gone(nic.connect(proxy))
+    assert text in str(nic.proxy().lines[0]["text"])
 
 
 def spoil(folder: Path, how: str, name: str, uri: str) -> None:
