@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "control/link.h"
 #include "control/queue.h"
+#include "host/error.h"
 #include "host/socket.h"
 #include "offload/closer.h"
 #include "offload/packet.h"
@@ -150,7 +151,7 @@ int stream_create(struct stream **out, struct link *link, uint32_t number,
 	int rc = -ENOMEM;
 
 	if (!s)
-		return rc;
+		return srdma_error_set(rc, "the NIC has no memory");
 	s->link = link;
 	s->number = number;
 	rc = srdma_socket_connect(&peer, 0);
@@ -158,8 +159,10 @@ int stream_create(struct stream **out, struct link *link, uint32_t number,
 		goto free_stream;
 	s->watch = (struct watch){ .fd = rc, .events = EPOLLIN, .run = run };
 	rc = loop_add(link_loop(link), &s->watch);
-	if (rc < 0)
+	if (rc < 0) {
+		srdma_error_set(rc, "the NIC: %s", strerror(-rc));
 		goto close_socket;
+	}
 	*out = s;
 	return 0;
 close_socket:

@@ -46,12 +46,14 @@ def options_of(folder: Path, worker: Path, port: int) -> list[str | Path]:
 
 @dataclass
 class SmallNic:
-    """The NIC of a worker. more: further options."""
+    """The NIC of a worker. more: further options. user: of srdma-control; None: that of this
+    process."""
 
     folder: Path
     worker: Path
     undo: contextlib.ExitStack
     more: tuple[str | Path, ...] = ()
+    user: int | None = None
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] = field(init=False)
 
@@ -62,7 +64,8 @@ class SmallNic:
     def start(self) -> None:
         options = options_of(self.folder, self.worker, self.port)
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen([CONTROL, *options, *self.more], stderr=errors)
+            command = [CONTROL, *options, *self.more]
+            self.process = subprocess.Popen(command, stderr=errors, user=self.user)
         self.undo.callback(self.stop)
         until(lambda: self.log("started"))
 
@@ -125,9 +128,11 @@ class SmallNic:
 
 
 @contextlib.contextmanager
-def small_nic(folder: Path, worker: Path, *more: str | Path) -> Iterator[SmallNic]:
+def small_nic(
+    folder: Path, worker: Path, *more: str | Path, user: int | None = None
+) -> Iterator[SmallNic]:
     """The folder has the files of make_files()."""
     with contextlib.ExitStack() as undo:
-        nic = SmallNic(folder, worker, undo, more)
+        nic = SmallNic(folder, worker, undo, more, user)
         nic.start()
         yield nic

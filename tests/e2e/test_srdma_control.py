@@ -10,11 +10,14 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import socket
 import ssl
 import struct
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +49,7 @@ from tests.control_players import HELLO, RawPeer, illegal_frames
 from tests.daemon import HEADER, MAX_MESSAGE, Kind, until
 from tests.e2e.agents import revoke, start
 from tests.e2e.conftest import WAIT
-from tests.e2e.nic import LEFT, NIC, make_files
+from tests.e2e.nic import LEFT, NIC, Proxy, make_files
 from tests.e2e.small_nic import CONTROL, SmallNic, options_of, run, small_nic
 from tests.ports import free_port
 
@@ -268,6 +271,80 @@ def test_link_without_requests(nic: SmallNic) -> None:
     time.sleep(11)
     control.hello()
     assert len(nic.log("linked")) == 1
+
+
+# Users ---------------------------------------------------------------------
+
+NOBODY, THIRD = 65534, 65532
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder, with the files of make_files(), that other users reach."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        make_files(folder)
+        yield folder
+
+
+@pytest.fixture
+def worker_of_third(open_folder: Path) -> Iterator[Path]:
+    """The control socket of a worker of THIRD, whose agent is NOBODY."""
+    folder = open_folder / "third"
+    folder.mkdir(mode=0o711)
+    os.chown(folder, THIRD, THIRD)
+    path = folder / "w.ctl"
+    command = [daemon.BINARY, "--control", path, "--wire-dev", f"shm:{folder}"]
+    process = subprocess.Popen([*command, "--agent-uid", str(NOBODY)], user=THIRD)
+    until(path.exists)
+    yield path
+    process.terminate()
+    process.wait(WAIT)
+
+
+@as_root
+@pytest.mark.parametrize("named", [True, False])
+def test_worker_of_another_user(open_folder: Path, worker_of_third: Path, named: bool) -> None:
+    """--worker-uid names the user whose worker gets the secrets."""
+    os.chown(open_folder / "nic.key", NOBODY, NOBODY)
+    more = ("--worker-uid", str(THIRD)) if named else ()
+    with small_nic(open_folder, worker_of_third, *more, user=NOBODY) as nic:
+        peer = nic.greeted()
+        peer.frame(1, Type.OPEN, nic.opening)
+        if named:
+            assert peer.take() == (1, Type.OPENED, b"")
+            peer.frame(1, Type.DATA, HEADER.pack(Kind.AGENT, 0, 1, 0) + bytes(4))
+            assert HEADER.unpack(peer.take()[2]) == (Kind.AGENT, 0, 1, 0)
+        else:
+            assert f"the worker is of user {THIRD}" in end_of(peer, 1)["text"]
+
+
+@as_root
+def test_control_sockets_of_the_host_are_for_one_user(
+    open_folder: Path, worker: daemon.Worker
+) -> None:
+    """Even if their files permit more."""
+    with small_nic(open_folder, worker.control) as nic:
+        proxy = nic.proxy()
+        proxy.socket.chmod(0o777)
+        refused_by(proxy)
+
+
+def refused_by(proxy: Proxy) -> None:
+    """The proxy closes a connection of another user."""
+    code = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "s.connect(sys.argv[1])\n"
+        "sys.exit(s.recv(1) == b'')\n"
+    )
+    command = [sys.executable, "-c", code, str(proxy.socket)]
+    assert subprocess.run(command, user=NOBODY, timeout=WAIT).returncode == 1
+    assert proxy.process.stderr
+    line = json.loads(proxy.process.stderr.readline())
+    assert (line["event"], line["uid"], line["code"]) == ("refused", NOBODY, "policy")
 
 
 # Identities ----------------------------------------------------------------
@@ -553,7 +630,7 @@ def test_worker_that_does_not_read(nic: SmallNic, worker: daemon.Worker) -> None
     for number in (1, 2):
         peer.frame(number, Type.OPEN, nic.opening)
         peer.take()
-    peer.frame(2, Type.DATA, struct.pack(">HHIIQ", Kind.AGENT, 0, 1, 0, 0)[:16])
+    peer.frame(2, Type.DATA, HEADER.pack(Kind.AGENT, 0, 1, 0) + bytes(4))
     assert peer.take()[:2] == (2, Type.DATA)
     worker.process.send_signal(signal.SIGSTOP)
     for _ in range(100):
@@ -612,6 +689,95 @@ def test_proxy_that_reads_no_refusals(nic: SmallNic) -> None:
             break
     assert nic.said("unlinked")["text"] == "the other end does not read"
     assert memory_of(nic) < 64 << 20
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[socket.socket]:
+    """The listening socket of a worker that the test controls."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(os.fspath(tmp_path / "a.ctl"))
+        sock.listen(5000)
+        sock.settimeout(WAIT)
+        yield sock
+
+
+@pytest.fixture
+def fake_nic(fake: socket.socket, tmp_path: Path) -> Iterator[SmallNic]:
+    make_files(tmp_path)
+    with small_nic(tmp_path, tmp_path / "a.ctl") as nic:
+        yield nic
+
+
+def test_streams_of_a_link_are_limited(fake_nic: SmallNic) -> None:
+    peer = fake_nic.greeted()
+    for number in range(1, 4097):
+        peer.frame(number, Type.OPEN, fake_nic.opening)
+        assert peer.take() == (number, Type.OPENED, b"")
+    peer.frame(4097, Type.OPEN, fake_nic.opening)
+    assert end_of(peer, 4097) == {"code": "busy", "text": "the link has too many streams"}
+    peer.frame(1000, Type.END)
+    peer.frame(4098, Type.OPEN, fake_nic.opening)
+    assert peer.take() == (4098, Type.OPENED, b"")
+
+
+def test_worker_that_accepts_nothing(tmp_path: Path) -> None:
+    """The stream is refused. The link does not wait."""
+    make_files(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(os.fspath(tmp_path / "a.ctl"))
+        sock.listen(0)
+        with small_nic(tmp_path, tmp_path / "a.ctl") as nic:
+            peer = nic.greeted()
+            for number in (1, 2):
+                peer.frame(number, Type.OPEN, nic.opening)
+            assert peer.take() == (1, Type.OPENED, b"")
+            assert "accepts no connection" in end_of(peer, 2)["text"]
+
+
+@pytest.mark.parametrize("how", ["long", "files"])
+def test_messages_of_the_worker_that_are_not_legal(
+    fake_nic: SmallNic, fake: socket.socket, how: str
+) -> None:
+    peer = fake_nic.greeted()
+    peer.frame(1, Type.OPEN, fake_nic.opening)
+    peer.take()
+    with contextlib.closing(fake.accept()[0]) as conn, socket.socket() as file:
+        if how == "long":
+            conn.send(bytes(MAX_MESSAGE + 1))
+        else:
+            socket.send_fds(conn, [b"x"], [file.fileno()])
+        reason = end_of(peer, 1)
+        assert reason["code"] == "config"
+        assert {"long": "more than 8192", "files": "files cannot"}[how] in reason["text"]
+        assert conn.recv(1) == b""
+
+
+@pytest.mark.slow
+def test_last_messages_for_a_worker_that_does_not_read(
+    fake_nic: SmallNic, fake: socket.socket
+) -> None:
+    """They wait for 10 s."""
+    peer = fake_nic.greeted()
+    peer.frame(1, Type.OPEN, fake_nic.opening)
+    peer.take()
+    with contextlib.closing(fake.accept()[0]) as conn:
+        for _ in range(250):
+            peer.frame(1, Type.DATA, bytes(1024))
+        peer.frame(1, Type.END)
+        poll = select.poll()
+        poll.register(conn, select.POLLRDHUP)
+        began = time.monotonic()
+        while not poll.poll(1000):
+            peer.frame(0, Type.HEARTBEAT)
+        assert 8 < time.monotonic() - began < 15
+    peer.frame(2, Type.OPEN, fake_nic.opening)
+    assert peer.take() == (2, Type.OPENED, b"")
+
+
+def test_bytes_that_are_not_tls(nic: SmallNic) -> None:
+    peer = nic.greeted()
+    peer.sock.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+    assert nic.said("unlinked")["code"] == "tls"
 
 
 # Limits --------------------------------------------------------------------

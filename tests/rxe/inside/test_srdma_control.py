@@ -1,0 +1,79 @@
+"""Hosts whose NICs have no agent: control goes through srdma-control and the agents of the hosts
+(control-link.md 7), and legs over rxe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import Access
+from srdma.demo.rxe_stage import RxeStage
+from srdma.errors import Error
+from tests.e2e.agents import start, until
+from tests.e2e.conftest import A, B, run
+from tests.e2e.nic import make_files
+from tests.e2e.small_nic import SmallNic, small_nic
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+WAIT = 120
+
+
+@pytest.fixture
+def nics(stage: RxeStage, tmp_path: Path) -> Iterator[list[SmallNic]]:
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name, worker in (("a", stage.secure.a), ("b", stage.secure.b)):
+            folder = tmp_path / name
+            folder.mkdir()
+            if found:
+                for file in found[0].folder.glob("*.*"):
+                    if file.suffix in (".pem", ".key"):
+                        (folder / file.name).write_bytes(file.read_bytes())
+            else:
+                make_files(folder)
+            found.append(stack.enter_context(small_nic(folder, worker)))
+        yield found
+
+
+def test_data_of_two_hosts(nics: list[SmallNic]) -> None:
+    """The agents on the hosts give the keys. The end of a control link ends its legs."""
+    with contextlib.ExitStack() as stack:
+        pds = []
+        for name, nic in zip("ab", nics, strict=True):
+            proxy = nic.proxy()
+            agent = start(nic.folder, name, proxy.socket)
+            stack.callback(agent.kill)
+            ctx = stack.enter_context(srdma.Context(proxy.socket, agent=agent.socket, timeout=WAIT))
+            pds.append(stack.enter_context(srdma.PD(ctx)))
+        source, sink = pds[0].alloc(1 << 20), pds[1].alloc(1 << 20, ALL)
+        source.buf[:] = os.urandom(1 << 20)
+        with srdma.listen(
+            ("127.0.0.1", 0), pds[1], identity="host-b", peer=A, timeout=WAIT
+        ) as listener:
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(
+                listener.address, pds[0], identity="host-a", peer=B, timeout=WAIT
+            )
+            server = accepted()
+        assert (client.identity, server.identity) == (B, A)
+        client.qp.write(source, sink.remote(), timeout=WAIT)
+        assert sink.buf == source.buf
+        client.rekey(WAIT)
+        client.qp.write(source, sink.remote(), timeout=WAIT)
+        nics[0].process.kill()
+        nics[0].process.wait()
+
+        def ended() -> bool:
+            try:
+                client.qp.write(source, sink.remote(), timeout=WAIT)
+            except Error:
+                return True
+            return False
+
+        until(ended)
+        nics[0].start()
