@@ -577,6 +577,7 @@ static void test_stopped_leg_allows_no_dma(void **state)
 	leg->ops->stop(leg);
 	leg->ops->stop(leg);
 	expect_end(leg, "the worker ended");
+	assert_int_equal(fake_rdma.disconnected, 1); /* once */
 }
 
 /* --- regions ------------------------------------------------------------- */
