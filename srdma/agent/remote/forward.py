@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable
@@ -38,16 +37,13 @@ class Forward(Proxy):
         close_drained(sock)
 
     async def _carry(self, path: str, sock: socket.socket, uid: int) -> None:
-        sock.setblocking(False)
         try:
-            link = await self._up()
+            # Without a link it does not wait: the agent waits for each answer of its worker.
+            link = self._up_now()
         except ExchangeError as error:
             close_drained(sock)
             self._failed(uid, error)
             return
-        except asyncio.CancelledError:
-            close_drained(sock)
-            raise
         try:
             relay, number = await self._carried(link, sock, uid, path)
         except ExchangeError as error:

@@ -133,6 +133,10 @@ class Proxy:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(self._lost_at + PATIENCE - time.monotonic(), 0)):
                 await self._usable.wait()
+        return self._up_now()
+
+    def _up_now(self) -> Link:
+        """A link. Raises ExchangeError."""
         if self._link and self._link.usable:
             return self._link
         raise ExchangeError(
