@@ -25,13 +25,13 @@ static const char help[] =
 	"  --ca FILE            certificates of the CAs of the proxy (PEM)\n"
 	"  --crl FILE           revocation list of the CA (PEM; default: none)\n"
 	"  --peer IDENTITY      identity of the proxy, spiffe://example.org/left/control\n"
-	"  --worker-uid UID     user of the worker, if it is neither root nor the user of\n"
+	"  --worker-uid UID     user of the worker, if it is neither root nor that of\n"
 	"                       this process (which is then --agent-uid of the worker)\n"
 	"  --help               print this text and exit\n"
 	"  --version            print the version and exit\n"
 	"\n"
-	"Replaced files of certificate, key, CA and revocation list are used for the next\n"
-	"connection. Log lines on stderr are JSON objects.\n";
+	"Replaced files of certificate, key, CA and revocation list are used for the\n"
+	"next connection. Log lines on stderr are JSON objects.\n";
 
 const char *settings_help(void)
 {

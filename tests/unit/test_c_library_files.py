@@ -87,11 +87,13 @@ def test_install_and_uninstall(tmp_path: Path) -> None:
     top = tmp_path / "opt/srdma"
     found = {str(p.relative_to(top)) for p in top.rglob("*") if not p.is_dir()}
     assert found == {
+        "bin/srdma-control",
         "bin/srdma-offload",
         "lib/libsrdma.so",
         "lib/libsrdma.so.0",
         "lib/pkgconfig/srdma.pc",
         "share/man/man7/libsrdma.7",
+        "share/man/man8/srdma-control.8",
         *(f"include/srdma/{h.name}" for h in HEADERS),
     }
     if shutil.which("pkg-config"):
