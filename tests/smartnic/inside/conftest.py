@@ -1,0 +1,85 @@
+"""Hosts and NICs (tests/smartnic/plan.py). This machine has host 0, and host 1 or not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rxe.ports import configure
+from tests.smartnic import plan
+from tests.smartnic.capture import Capture
+from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
+
+SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
+CONTROL = "/run/worker.ctl"  # control socket of a NIC's worker
+
+
+@pytest.fixture(scope="session")
+def hosts() -> list[Shell]:
+    """The machine of each host; both are this one if there is only one x86 machine."""
+    if not (SCRATCH / "hosts").exists():
+        pytest.skip("needs the machines of tests/smartnic/stand.py")
+    machines = int((SCRATCH / "hosts").read_text())
+    configure(plan.hosts(machines)[0].values())
+    if machines == 1:
+        return [Here(), Here()]
+    far = Service(plan.test_address(1))
+    far.wait_until_up()
+    return [Here(), far]
+
+
+@pytest.fixture(scope="session")
+def nics(hosts: list[Shell]) -> list[Service]:
+    """The services of the NICs."""
+    found = [Service(plan.service_address(number)) for number in range(plan.NICS)]
+    if isinstance(hosts[1], Service):
+        found[1] = Service(plan.test_address(1), plan.FORWARD_PORT)
+    for nic in found:
+        nic.wait_until_up()
+    return found
+
+
+@pytest.fixture
+def wire() -> Capture:
+    """The frames between the NICs from now on."""
+    return Capture(SCRATCH / "wire.pcap")
+
+
+@pytest.fixture
+def workers(nics: list[Service]) -> Iterator[list[Program]]:
+    """A worker on each NIC, with control socket CONTROL. They answer."""
+    found = [nic.start("worker", *worker_words(number)) for number, nic in enumerate(nics)]
+    try:
+        for nic, worker in zip(nics, found, strict=True):
+            eventually("the worker answers", lambda nic=nic: nic.run(f"hello {CONTROL}"), worker)
+        yield found
+    finally:
+        for worker in found:
+            worker.kill()
+
+
+def worker_words(number: int) -> list[str]:
+    devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
+    listen = ["--wire-listen", f"{plan.wire_address(number)}:0"]
+    return ["srdma-offload", "--name", f"nic{number}", "--control", CONTROL, *devices, *listen]
+
+
+def eventually(what: str, check: Callable[[], object], program: Program | None = None) -> None:
+    """Waits until check() is true and raises no ScriptError. After PATIENCE the error has the log
+    of the program."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if check():
+                return
+            why = ""
+        except ScriptError as error:
+            why = str(error)
+        if time.monotonic() > deadline:
+            log = program.log() if program else ""
+            pytest.fail(f"not within {PATIENCE} s: {what} {why}\n{log}")
+        time.sleep(0.5)
