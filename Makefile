@@ -60,7 +60,8 @@ endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
+	bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host include examples offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -73,6 +74,8 @@ SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
 OFFLOAD := $(BUILD)/srdma-offload
+# Asks a worker for its properties, on a NIC of the stand (tests/smartnic).
+HELLO := $(BUILD)/tests/smartnic/c/hello
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 C_HELPERS := $(BUILD)/libcheck.a
@@ -244,6 +247,10 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
+$(HELLO): %: %.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $<
+
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(C_TESTS): %: %.o $(C_HELPERS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
@@ -336,14 +343,20 @@ check-bench: bench
 # The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
 # all in qemu-user. ARM64_LONG: tests that would take minutes there.
 ARM64 := $(BUILD)/arm64
+# Two sections need these programs, and may run at the same time.
+.PHONY: arm64-programs
+arm64-programs:
+	@.ci/setup arm64
+	@mkdir -p $(ARM64)
+	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
+		offload $(ARM64)/tests/smartnic/c/hello
 ARM64_LONG := capability congestion_fair flips relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))
-test-arm64: native-core
-	@.ci/setup arm64
+test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
-		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload check-c
+		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
@@ -412,6 +425,17 @@ test-rxe-faults: native offload
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
+# Hosts with NICs that are other computers (docs/testing.md, *The stand*): one x86
+# machine for both hosts, or one for each.
+.PHONY: firmware test-smartnic test-smartnic-full
+firmware: arm64-programs
+	@.ci/setup smartnic
+	@$(PY) -m tests.smartnic.image $(ARM64) $(BUILD)/smartnic
+test-smartnic: native firmware
+	@$(PY) tests/smartnic/stand.py --timeout 270
+test-smartnic-full: native firmware
+	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2
+
 # Sections and commands ------------------------------------------------------
 #
 # A section is a target whose output goes to a log (.ci/section). Sections that
@@ -421,7 +445,7 @@ test-two-vms: native offload
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
-	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
 # Run by test-all only: it takes more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
@@ -466,6 +490,8 @@ section-rxe-faults:
 	$(call section,SoftRoCE in a VM: faults,test-rxe-faults)
 section-two-vms:
 	$(call section,two VMs,test-two-vms)
+section-smartnic:
+	$(call section,SmartNICs,test-smartnic)
 
 .PHONY: test-build test-all
 # The compilers run while pip installs.
@@ -480,8 +506,8 @@ test: test-build
 
 # The whole test suite; the long sections start first.
 test-all: test-build
-	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
-		bench main-job)
+	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms \
+		smartnic lint bench main-job)
 	@printf '==== make test-all: all sections passed\n'
 
 demo:
