@@ -431,10 +431,19 @@ test-two-vms: native offload
 firmware: arm64-programs
 	@.ci/setup smartnic
 	@$(PY) -m tests.smartnic.image $(ARM64) $(BUILD)/smartnic
+# The firmware with Python and srdma, for a NIC that runs the agent. The variable
+# makes Python use the settings of Debian's Python for arm64.
+.PHONY: native-arm64 firmware-python
+native-arm64: arm64-programs
+	@.ci/setup smartnic
+	+@_PYTHON_SYSCONFIGDATA_NAME=_sysconfigdata__aarch64-linux-gnu \
+		flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc native-core
+firmware-python: firmware native-arm64
+	@$(PY) -m tests.smartnic.python_image $(BUILD)/smartnic
 test-smartnic: native firmware
 	@$(PY) tests/smartnic/stand.py --timeout 270
-test-smartnic-full: native firmware
-	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2
+test-smartnic-full: native firmware-python
+	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2 --middle --python
 
 # Sections and commands ------------------------------------------------------
 #

@@ -7,26 +7,29 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from srdma.embedded import spawn
 from tests.rxe import cpio, machine
 from tests.rxe.ports import table
 from tests.smartnic import plan
 
-MEMORY = "512M"
+MEMORY = "1G"
 UP = "firmware: up"  # on the console, from firmware/init
 
 
 class Firmware(NamedTuple):
-    """The files of image.py."""
+    """The files of image.py, and of python_image.py."""
 
     kernel: Path
-    initramfs: Path
+    archives: list[Path]
 
     @classmethod
-    def of(cls, folder: Path) -> Self:
+    def of(cls, folder: Path, python: bool) -> Self:
         """Raises VmError if the folder has no firmware."""
-        found = cls(folder / "vmlinuz", folder / "firmware.cpio")
-        if not all(path.exists() for path in found):
-            raise machine.VmError(f"no firmware in {folder}: run make firmware")
+        archives = [folder / "firmware.cpio", *([folder / "python.cpio"] if python else [])]
+        found = cls(folder / "vmlinuz", archives)
+        if not all(path.exists() for path in (found.kernel, *archives)):
+            target = "firmware-python" if python else "firmware"
+            raise machine.VmError(f"no firmware in {folder}: run make {target}")
         return found
 
 
@@ -38,7 +41,8 @@ class Nic:
         self._process: subprocess.Popen[bytes] | None = None
         self._console = folder / f"nic{number}.console"
         initramfs = folder / f"nic{number}.initramfs"
-        initramfs.write_bytes(firmware.initramfs.read_bytes() + _settings(number))
+        parts = [archive.read_bytes() for archive in firmware.archives]
+        initramfs.write_bytes(b"".join(parts) + _settings(number))
         words = ["quiet", "panic=-1", "console=ttyAMA0", "mitigations=off", "norandmaps"]
         # cortex-a72 is the core of a BlueField-2.
         self._command = [
@@ -59,9 +63,7 @@ class Nic:
 
     def on(self) -> None:
         self._console.unlink(missing_ok=True)
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        self._process = spawn(self._command)
 
     def off(self) -> None:
         if self._process:

@@ -15,9 +15,6 @@ machines for the hosts, the cable `test` joins these for the commands of the tes
 
 from __future__ import annotations
 
-from collections.abc import Container
-from pathlib import Path
-
 from tests.rxe.ports import Port
 
 NICS = 2
@@ -81,18 +78,8 @@ def hosts(machines: int) -> list[Cables]:
     ]
 
 
-def options(cables: Cables, folder: Path, listens: Container[str]) -> list[str]:
-    """QEMU's options for these ports. A cable is a Unix stream socket in the folder.
-
-    listens: the cables whose socket this machine makes. The other end must start later. If the
-    other end ends, this end waits for its next start; the opposite does not work in QEMU 7.2.
-    """
-    words = []
-    for cable, port in cables.items():
-        server = "on" if cable in listens else "off"
-        mtu = MTU if port.device == "-" else ROCE_MTU
-        place = f"addr.type=unix,addr.path={folder}/{cable}"
-        words += ["-netdev", f"stream,id={cable},server={server},{place}"]
-        device = f"virtio-net-pci,netdev={cable},mac={port.mac},host_mtu={mtu},romfile="
-        words += ["-device", device]
-    return words
+def options(cable: str, port: Port, netdev: str) -> list[str]:
+    """QEMU's options for a port. netdev: the argument of -netdev, with the cable's name as id."""
+    mtu = MTU if port.device == "-" else ROCE_MTU
+    device = f"virtio-net-pci,netdev={cable},mac={port.mac},host_mtu={mtu},romfile="
+    return ["-netdev", netdev, "-device", device]

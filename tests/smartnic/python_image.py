@@ -24,8 +24,7 @@ VERSION = sysconfig.get_python_version()  # that of this machine, which compiles
 STDLIB = f"usr/lib/python{VERSION}"
 SITE = f"usr/local/lib/python{VERSION}/dist-packages"
 UNUSED = ("test", "idlelib", "lib2to3", "ensurepip", "turtledemo", "tkinter", "pydoc_data")
-SUFFIX = f".cpython-{VERSION.replace('.', '')}-aarch64-linux-gnu.so"
-PLATFORM = "manylinux2014_aarch64"
+PLATFORMS = "manylinux2014_aarch64", "manylinux_2_28_aarch64"
 
 
 def make(folder: Path) -> None:
@@ -53,7 +52,8 @@ def _wheels(folder: Path) -> Path:
     if stamp.exists() and stamp.read_text() == repr(wanted):
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    options = ["--target", folder, "--platform", PLATFORM, "--only-binary=:all:"]
+    platforms = [f"--platform={name}" for name in PLATFORMS]
+    options = ["--target", folder, *platforms, "--only-binary=:all:"]
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile"]
     subprocess.run([*pip, *options, "--python-version", VERSION, *wanted], check=True)
     stamp.write_text(repr(wanted))

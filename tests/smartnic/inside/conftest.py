@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,18 @@ CONTROL = "/run/worker.ctl"  # control socket of a NIC's worker
 
 
 @pytest.fixture(scope="session")
-def hosts() -> list[Shell]:
-    """The machine of each host; both are this one if there is only one x86 machine."""
-    if not (SCRATCH / "hosts").exists():
+def options() -> dict[str, Any]:
+    """The options of stand.py."""
+    file = SCRATCH / "stand.json"
+    if not file.exists():
         pytest.skip("needs the machines of tests/smartnic/stand.py")
-    machines = int((SCRATCH / "hosts").read_text())
+    return json.loads(file.read_text())
+
+
+@pytest.fixture(scope="session")
+def hosts(options: dict[str, Any]) -> list[Shell]:
+    """The machine of each host; both are this one if there is only one x86 machine."""
+    machines = options["hosts"]
     configure(plan.hosts(machines)[0].values())
     if machines == 1:
         return [Here(), Here()]

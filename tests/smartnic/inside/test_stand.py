@@ -7,9 +7,10 @@ import time
 import pytest
 
 from srdma.inspect import roce
+from tests.e2e.mitm import Faults
 from tests.smartnic import plan
 from tests.smartnic.inside.conftest import CONTROL, eventually
-from tests.smartnic.power import switch
+from tests.smartnic.outside import switch, tamper, tampered
 from tests.smartnic.service import PATIENCE, ScriptError, Service, Shell
 
 RPING = "rping -V -S 4096 -C 4 -p 7174"
@@ -69,10 +70,25 @@ def test_workers_answer_hello(nics, workers):
         assert address.startswith(f"{plan.wire_address(number)}:")
 
 
+def test_the_man_in_the_middle_tampers_with_the_wire(options, nics):
+    if not options["middle"]:
+        pytest.skip("needs stand.py --middle")
+    tamper(Faults(twice=5000))
+    rping(nics[0], nics[1], plan.wire_address(1))
+    tamper(Faults())
+    assert tampered().twice
+
+
+def test_a_nic_with_python_can_run_the_agent(options, nics):
+    if not options["python"]:
+        pytest.skip("needs stand.py --python")
+    assert "--config" in nics[0].run("python3 -m srdma agent --help")
+
+
 def test_a_nic_without_power_is_silent_until_it_boots_again(hosts, nics):
     switch("nic1", "off")
     assert not nics[1].answers()
-    assert nics[0].answers()
+    nics[0].wait_until_up()
     switch("nic1", "on")
     nics[1].wait_until_up()
     assert float(nics[1].run("cut -d' ' -f1 /proc/uptime")) < PATIENCE
