@@ -51,13 +51,16 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs%,$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
 	lasting_channel message),$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
+ifndef HAVE_VERBS
+C_HELPER_SRC := $(filter-out %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
+endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
 	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
@@ -409,7 +412,7 @@ test-python-short: native offload bench
 # its own. A test that this limit does not interrupt prints the stacks of its
 # threads after 330 s.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
-	kill netem rekey_load wire_dies)
+	kill leg_dies netem rekey_load wire_dies)
 # The last test needs a privilege that root may lack in a container.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked

@@ -281,6 +281,9 @@ static enum options_result check_devices(struct options *o)
 				"--wire-dev shm:DIR, udp or an RDMA device");
 	if (check_wire(o) != OPTIONS_RUN)
 		return OPTIONS_WRONG;
+	if (o->host_listen && of_kind(o->host_dev, "shm"))
+		return wrong(o, "--host-listen goes with an RDMA device, not "
+				"with --host-dev shm: leave it out");
 	if (strlen(o->host_dev) >= SRDMA_NAME_LEN)
 		return wrong(o, "--host-dev: a name of at most %d bytes",
 			     SRDMA_NAME_LEN - 1);
@@ -293,6 +296,7 @@ enum {
 	OPT_HOST_DEV,
 	OPT_WIRE_DEV,
 	OPT_WIRE_LISTEN,
+	OPT_HOST_LISTEN,
 	OPT_GID,
 	OPT_WORKERS,
 	OPT_PIN,
@@ -322,6 +326,7 @@ static const struct option table[] = {
 	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
 	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
 	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
+	{ "host-listen", required_argument, NULL, OPT_HOST_LISTEN },
 	{ "gid", required_argument, NULL, OPT_GID },
 	{ "workers", required_argument, NULL, OPT_WORKERS },
 	{ "threads", required_argument, NULL, OPT_WORKERS }, /* former name */
@@ -407,6 +412,9 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 		return OPTIONS_RUN;
 	case OPT_WIRE_LISTEN:
 		o->wire_listen = arg;
+		return OPTIONS_RUN;
+	case OPT_HOST_LISTEN:
+		o->host_listen = arg;
 		return OPTIONS_RUN;
 	case OPT_GID:
 		return gid(o, arg);

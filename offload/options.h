@@ -24,6 +24,7 @@ struct options {
 	const char *host_dev;	 /* "shm" or an RDMA device */
 	const char *wire_dev;	 /* "shm:DIR", "udp" or an RDMA device */
 	const char *wire_listen; /* "IP:PORT", or NULL; for udp also "IP" */
+	const char *host_listen; /* "IP" or "IP:PORT", or NULL */
 	uint8_t gid
 		[SRDMA_CTL_GID_LEN]; /* of all worker processes; zeros: none */
 	uint32_t workers;
@@ -43,6 +44,7 @@ struct options {
 	enum log_level log_level;
 	char address[SRDMA_NAME_LEN]; /* storage for wire_listen of a worker
 					 process */
+	char host_address[SRDMA_NAME_LEN]; /* for its host_listen */
 	char error[OPTIONS_ERROR_LEN];
 };
 
@@ -60,8 +62,8 @@ enum options_result options_parse(struct options *o, int argc, char **argv);
 /*
  * The options of worker process i: NAME.i, PATH.i and port + i; those of worker
  * process 0 are unchanged. Returns OPTIONS_RUN, or OPTIONS_WRONG with
- * out->error if a name is too long or a port too high. out->wire_listen may
- * point into *out: do not move it.
+ * out->error if a name is too long or a port too high. out->wire_listen and
+ * out->host_listen may point into *out: do not move it.
  */
 enum options_result options_of_process(struct options *out,
 				       const struct options *o, unsigned i);

@@ -86,6 +86,7 @@ static int verbs_host(struct srdma_port **out, const struct options *o)
 {
 	const struct srdma_port_verbs_params p = {
 		.device = o->host_dev,
+		.listen = o->host_listen,
 		.kind = SRDMA_PORT_VERBS_HOST,
 	};
 

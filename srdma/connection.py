@@ -133,9 +133,11 @@ class Connection(Resource):
         return self._channel.fileno()
 
     def alive(self) -> bool:
-        """False once the peer closed the connection, or the agent ended."""
+        """False once the peer closed the connection, or the agent, the worker or the leg ended."""
         self.ensure_mine()
-        return self._channel is not None and not self._channel.ended()
+        if self._channel is None or self._channel.ended():
+            return False
+        return not self._pd.engine.ended
 
     def reconnect(self) -> Connection:
         """Close this connection and connect again with the same address, PD and options.

@@ -31,6 +31,8 @@ class Context(Resource):
     $SRDMA_AGENT; "" or neither: a private agent. agent_user: a user, by name or uid, whose system
     agent is trusted besides those of this user and root; default: $SRDMA_AGENT_USER. A program that
     may not connect to the worker itself gets its connections from the system agent (agent.md 9).
+    device: name of this host's RDMA device for the legs to a worker with an RDMA device; default:
+    $SRDMA_HOST_DEVICE, else the device of the kernel's route to the worker (rdma.md).
     Raises NoWorkerError, another DeviceError, LocalError, or Timeout.
     """
 
@@ -41,12 +43,14 @@ class Context(Resource):
         timeout: float = TIMEOUT,
         agent: str | os.PathLike[str] | None = None,
         agent_user: str | int | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         self.path = socket_path(worker)
         self._timeout = timeout
         self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
         self._agent_user = _user(agent_user)
+        self.device = os.environ.get("SRDMA_HOST_DEVICE") or None if device is None else device
         self._control, self.hello, self._restricted = self._first_connection()
         try:
             if self.hello.thread:
@@ -54,6 +58,10 @@ class Context(Resource):
                     f"{self.path} is the control socket of process {self.hello.thread} of a worker "
                     f"with {self.hello.threads}: give the path without the number, and choose the "
                     "process by PD(ctx, thread=...)"
+                )
+            if device is not None and self.hello.host_kind == HostKind.SHM:
+                raise LocalError(
+                    f"device={device!r}: the hosts of {self.name} use shared memory: leave it out"
                 )
         except BaseException:
             self._control.close()

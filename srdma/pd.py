@@ -80,7 +80,9 @@ class PD(Resource):
         try:
             # A separate control connection: a leg ends with the connection that opened it.
             self._control = self.connect()
-            self._leg, self._info = open_leg(self._control, ctx.hello, ring, shared=bool(group))
+            self._leg, self._info = open_leg(
+                self._control, ctx.hello, ring, shared=bool(group), device=ctx.device
+            )
             self._engine = Engine(self._leg, self._control)
         except BaseException:
             if self._control is not None:
@@ -98,6 +100,8 @@ class PD(Resource):
         """The control connection that opened the leg. Raises WorkerGone if the leg has ended."""
         self.ensure_alive()
         assert self._control is not None
+        with self._engine.lock:
+            self._leg.poll()
         if self._leg.closed:
             raise WorkerGone(
                 f"the leg of this PD ended ({self._leg.closed}): close the PD, open a new one, "

@@ -166,6 +166,14 @@ struct srdma_port_ops {
 			const uint8_t *record);
 
 	/*
+	 * Host, may be NULL: sends heartbeats on legs, and ends the legs whose
+	 * host does not acknowledge them. now: ns of any monotonic clock.
+	 * Returns the time of the next call, UINT64_MAX: after the next
+	 * SRDMA_EV_UP. Earlier calls are allowed.
+	 */
+	uint64_t (*keepalive)(struct srdma_port *port, uint64_t now);
+
+	/*
 	 * Host, bring-up. Call region_close only when no DMA refers to the
 	 * region.
 	 */

@@ -56,6 +56,10 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 		srdma_cq_down(&leg->cq);
 		srdma_leg_end(leg);
 		break;
+	case SRDMA_EV_UP: /* a further leg for keepalive */
+		if (r->env.host->ops->keepalive)
+			srdma_env_wake(&r->env, r->env.now);
+		break;
 	default:
 		break;
 	}
@@ -163,6 +167,9 @@ static void expire(struct srdma_relay *r)
 		return;
 	env->timer = SRDMA_NEVER;
 	srdma_path_expire(env);
+	if (env->host->ops->keepalive)
+		srdma_env_wake(env,
+			       env->host->ops->keepalive(env->host, env->now));
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
 		    !srdma_leg_reap(r->legs[i]))

@@ -64,8 +64,11 @@ class Engine:
 
     @property
     def ended(self) -> bool:
-        """True if the engine is closed or the worker ended. poll() then delivers the failures."""
+        """True if the engine is closed, or the worker or the leg ended. poll() then delivers the
+        failures."""
         with self._lock:
+            if not self._closed:
+                self._leg.poll()
             return self._closed or self._gone()
 
     def claim(self) -> None:

@@ -1,4 +1,4 @@
-"""A leg carries descriptors to the local worker, and completions back (local-interface.md 2)."""
+"""A leg carries descriptors to the worker, and completions back (local-interface.md 2)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Leg(Protocol):
     def poll(self) -> None:
         """To be called before each look at the ring; handles events of the device.
 
+        Over verbs it also sends the heartbeats, so a lost worker ends the leg here.
         Any thread may call it while another one sleeps on fileno(). It does not consume the event
         that wakes the sleeper.
         """
@@ -44,7 +45,10 @@ class Leg(Protocol):
         """Make the posted descriptors visible to the worker."""
 
     def fileno(self) -> int:
-        """File descriptor that is readable when a completion arrived after arm()."""
+        """File descriptor that is readable when a completion arrived after arm().
+
+        Over verbs it also becomes readable when a heartbeat is due.
+        """
 
     def arm(self) -> bool:
         """To be called before sleeping on fileno(). True: do not sleep, there is work.
@@ -56,7 +60,7 @@ class Leg(Protocol):
         """To be called after sleeping on fileno(), or after arm() without sleeping."""
 
     def reg(self, addr: int, length: int, access: int) -> int:
-        """Register host memory with the NIC. Returns the host rkey; 0 for the embedded NIC.
+        """Register memory with the host's device. Returns the host rkey; 0 over shared memory.
 
         access: rights of the region (protocol.md 6).
         """
@@ -69,16 +73,18 @@ class Leg(Protocol):
 
 
 def open_leg(
-    control: Control, hello: Hello, ring: int, *, shared: bool = False
+    control: Control, hello: Hello, ring: int, *, shared: bool = False, device: str | None = None
 ) -> tuple[Leg, LegInfo]:
     """Open a leg whose ring has `ring` records; shared: for a trust group.
 
-    Raises RefusedError, DeviceError or Timeout.
+    device: RDMA device of this host for a leg over verbs; None: that of the kernel's route. Raises
+    RefusedError, DeviceError or Timeout.
     """
     if hello.host_kind == HostKind.SHM:
         return _open_shm(control, ring, shared)
     if hello.host_kind == HostKind.VERBS:
-        return _open_verbs(control, hello, ring, shared)
+        info, _ = control.open(ring, shared=shared)
+        return _over_verbs(device, info, ring), info
     raise DeviceError(f"unknown host interface {hello.host_kind} of the worker: update srdma")
 
 
@@ -100,11 +106,10 @@ def _open_shm(control: Control, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
     return leg, info
 
 
-def _open_verbs(control: Control, hello: Hello, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
+def _over_verbs(device: str | None, info: LegInfo, ring: int) -> Leg:
     from srdma._engine.verbs import VerbsLeg  # pyverbs takes seconds to import
 
-    info, _ = control.open(ring, shared=shared)
-    return _Verbs(VerbsLeg(hello.host_device, info.address, info.token, ring)), info
+    return _Verbs(VerbsLeg(device, info.address, info.token, ring))
 
 
 class _Verbs:

@@ -1,4 +1,4 @@
-"""The host side of a verbs leg: pyverbs objects of one PD, connected to the local worker.
+"""The host side of a verbs leg: pyverbs objects of one PD, connected to the worker.
 
 Each descriptor is a SEND. Each record is a WRITE_WITH_IMM into the completion ring, which consumes
 a zero-length receive (local-interface.md 2.4). `native.leg.Host` encodes and decodes them.
@@ -33,18 +33,11 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from srdma import errors
-from srdma._engine.verbs_cm import (
-    ENDED,
-    MAGIC,
-    VERSION,
-    Cm,
-    event_name,
-    fd_of,
-    own_address,
-    split_address,
-)
+from srdma._engine.heartbeat import BEAT_S, SILENCE_S, Heartbeat, Ticker
+from srdma._engine.host_device import route
+from srdma._engine.verbs_cm import ENDED, MAGIC, VERSION, Cm, event_name, fd_of, split_address
 from srdma.control import forked
-from srdma.native.constants import RECORD_LEN, SLOT_LEN
+from srdma.native.constants import LEG_ACK_TIMEOUT, LEG_RETRIES, RECORD_LEN, SLOT_LEN
 
 try:
     import pyverbs.libibverbs_enums as e
@@ -59,11 +52,9 @@ CHAINS = (16, 4, 1)
 SIGNAL_EVERY = 16
 RECV_CHAIN = 16
 
-# Longest wait for an ack: (RETRIES + 1) * 4.096 us * 2^16 = 1.9 s. RETRIES is also the RNR retry
-# count, where 7 would mean no limit.
-ACK_TIMEOUT = 16
-RETRIES = 6
+RNR_RETRIES = 6  # 7 would mean no limit
 RNR_TIMER = 20  # code of IBTA: 10.24 ms
+HEARTBEAT = 1 << 32  # wr_id; those of descriptors are indexes of slots
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
 KIND_LEG = 1
@@ -92,6 +83,9 @@ class _Sender:
         self._wrs: dict[int, list[Any]] = {}
         for chain in CHAINS:
             self._build(chain)
+        empty = SGE(self.memory.address, 0, self._mr.lkey)
+        self.heartbeat = SendWR(wr_id=HEARTBEAT, opcode=e.IBV_WR_SEND, num_sge=1, sg=[empty])
+        self.heartbeat.num_sge = 0
         self.handed = 0  # serial numbers: done <= posted <= handed
         self.posted = 0
         self.done = 0
@@ -116,7 +110,7 @@ class _Sender:
         self._wrs[chain], self._sges[chain] = wrs, sges
 
     def hand_out(self) -> tuple[int, memoryview] | None:
-        if self.handed - self.done == self.count:
+        if self.handed - self.done == self.count - 1:  # one place is left for a heartbeat
             return None
         index = self.handed % self.count
         self.handed += 1
@@ -176,12 +170,13 @@ class VerbsLeg:
     """A leg over verbs. Not thread-safe. Slots must be posted in the order of slot().
 
     `records` is the completion ring, written by the worker. `closed` is None, or the text that
-    says why the leg ended; nothing can be posted then. Raises LocalError, DeviceError or Timeout.
+    says why the leg ended; nothing can be posted then. device: a device of this host, or None for
+    that of the kernel's route. Raises LocalError, DeviceError or Timeout.
     """
 
     def __init__(
         self,
-        device: str,
+        device: str | None,
         worker_address: str,
         token: bytes,
         ring: int,
@@ -196,19 +191,39 @@ class VerbsLeg:
         self._pid = os.getpid()
         forked.keep(self)  # with all objects that it holds
         self._mrs: set[Any] = set()
+        self._beats = Heartbeat()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
+            deadline = time.monotonic() + CONNECT_SECONDS
             try:
-                self._open(device, ring, slots, undo)
-                self._connect(worker_address, token, device, time.monotonic() + CONNECT_SECONDS)
+                self._resolve(device, worker_address, deadline, undo)
+                self._open(ring, slots, undo)
+                self._connect(worker_address, token, deadline)
             except PyverbsError as error:
-                raise errors.DeviceError(f"leg on {device}: {error}") from error
+                raise errors.DeviceError(f"the leg to {worker_address}: {error}") from error
             self._undo = undo.pop_all()
 
     # --- bring-up ---
 
-    def _open(self, device: str, ring: int, slots: int, undo: contextlib.ExitStack) -> None:
-        self._context = Context(name=device)
+    def _resolve(
+        self, device: str | None, worker: str, deadline: float, undo: contextlib.ExitStack
+    ) -> None:
+        """Set `device` to the name of the device over which the leg is connected."""
+        host, port = split_address(worker)
+        source, target = route(host, device)
+        self._cm = Cm()
+        undo.callback(self._cm.channel.close)
+        undo.callback(self._cm.id.close)
+        addresses = AddrInfo(src=source, dst=target, dst_service=port, port_space=ce.RDMA_PS_TCP)
+        self._cm.resolve(addresses, deadline, f"connecting the leg to {worker}")
+        self.device: str = self._cm.id.dev_name
+        if device not in (None, self.device):
+            raise errors.DeviceError(
+                f"{source} is an address of {self.device} and {device}: give {device} another one"
+            )
+
+    def _open(self, ring: int, slots: int, undo: contextlib.ExitStack) -> None:
+        self._context = Context(name=self.device)
         undo.callback(self._context.close)
         caps = self._context.query_device().atomic_caps
         self._has_atomics: bool = caps != e.IBV_ATOMIC_NONE
@@ -228,15 +243,14 @@ class VerbsLeg:
         self._channel_fd = fd_of(self._channel, 8, "infinibandevent")
         self._cq = CQ(self._context, self._receiver.depth + slots, None, self._channel, 0)
         undo.callback(self._cq.close)
-        self._cm = Cm()
-        undo.callback(self._cm.channel.close)
-        undo.callback(self._cm.id.close)
         self._qp, inline = self._make_qp(slots)
         undo.callback(self._qp.close)
         self._sender = _Sender(self.pd, slots, inline)
         self._epoll = select.epoll()
         undo.callback(self._epoll.close)
-        for fd in (self._channel_fd, self._cm.fd):
+        self._ticker = Ticker(BEAT_S)
+        undo.callback(self._ticker.close)
+        for fd in (self._channel_fd, self._cm.fd, self._ticker.fd):
             self._epoll.register(fd, select.EPOLLIN)
 
     def _make_qp(self, slots: int) -> tuple[Any, int]:
@@ -253,12 +267,8 @@ class VerbsLeg:
                     raise
         raise AssertionError
 
-    def _connect(self, worker: str, token: bytes, device: str, deadline: float) -> None:
-        host, port = split_address(worker)
-        source = own_address(self._context, host, device)
-        doing = f"connecting the leg from {source} to {worker}"
-        route = AddrInfo(src=source, dst=host, dst_service=port, port_space=ce.RDMA_PS_TCP)
-        self._cm.resolve(route, deadline, doing)
+    def _connect(self, worker: str, token: bytes, deadline: float) -> None:
+        doing = f"connecting the leg over {self.device} to {worker}"
         self._cm.id.connect(self._conn_param(token))
         self._cm.expect(ce.RDMA_CM_EVENT_CONNECT_RESPONSE, deadline, doing)
         for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
@@ -276,8 +286,8 @@ class VerbsLeg:
         param = ConnParam(
             resources=MAX_READS,
             depth=1,
-            retry=RETRIES,
-            rnr_retry=RETRIES,
+            retry=LEG_RETRIES,
+            rnr_retry=RNR_RETRIES,
             qp_num=self._qp.qp_num,
             data_len=len(hello),
         )
@@ -293,7 +303,8 @@ class VerbsLeg:
         elif state == e.IBV_QPS_RTR:
             attr.min_rnr_timer = RNR_TIMER
         else:
-            attr.timeout = ACK_TIMEOUT
+            attr.timeout = LEG_ACK_TIMEOUT
+            attr.retry_cnt = LEG_RETRIES
         self._qp.modify(attr, mask)
 
     # --- data path ---
@@ -343,9 +354,23 @@ class VerbsLeg:
         for fd, _ in self._epoll.poll(0) if not self.closed else ():
             if fd == self._cm.fd:
                 self._take_cm_events()
+            elif wakes and fd == self._ticker.fd:
+                self._ticker.drain()
             elif wakes:
                 self._take_cq_events()
         self._poll_cq()
+        self._beat(time.monotonic())
+
+    def _beat(self, now: float) -> None:
+        if self.closed:
+            return
+        if self._beats.lost(now):
+            self._end(f"the worker acknowledged no heartbeat for {SILENCE_S:g} s")
+        elif self._beats.due(now):
+            try:
+                self._qp.post_send(self._sender.heartbeat)
+            except PyverbsRDMAError as error:
+                self._end(f"post_send: {error}")
 
     def _take_cq_events(self) -> None:
         with contextlib.suppress(PyverbsRDMAError):  # EAGAIN
@@ -365,9 +390,11 @@ class VerbsLeg:
             count, completions = self._cq.poll(POLL_BATCH)
             for wc in completions or ():
                 if wc.status != e.IBV_WC_SUCCESS:
-                    self._end(f"work completion status {wc.status}")
+                    self._end(_failure(wc.status))
                 elif wc.opcode & e.IBV_WC_RECV:
                     arrived += 1
+                elif wc.wr_id == HEARTBEAT:
+                    self._beats.acknowledged()
                 else:
                     self._sender.complete(wc.wr_id)
             total += count
@@ -416,3 +443,9 @@ class VerbsLeg:
                 self._cm.id.disconnect()
         self._end("closed")
         self._undo.close()
+
+
+def _failure(status: int) -> str:
+    if status == e.IBV_WC_RETRY_EXC_ERR:
+        return "the worker does not acknowledge: its machine or device, or the link to it, is lost"
+    return f"work completion status {status}"

@@ -67,21 +67,6 @@ def split_address(address: str) -> tuple[str, str]:
     raise errors.LocalError(f"{address!r} is no leg address: it must be IP:PORT")
 
 
-def own_address(context: Any, peer: str, device: str) -> str:
-    """Source address of the device, in the family of `peer`; DeviceError if it has none.
-
-    Without a source address the kernel may use another device of this machine for both ends.
-    """
-    version = ipaddress.ip_address(peer).version
-    for entry in context.query_gid_table(context.query_port(1).gid_tbl_len):
-        address = ipaddress.IPv6Address(context.query_gid(1, entry.gid_index).gid)
-        if version == 4 and address.ipv4_mapped:
-            return str(address.ipv4_mapped)
-        if version == 6 and not address.ipv4_mapped and not address.is_link_local:
-            return str(address)
-    raise errors.DeviceError(f"{device} has no IPv{version} address to reach {peer} from")
-
-
 class Cm:
     """A CM id and its events; no method blocks inside pyverbs, which would hold the GIL."""
 
@@ -130,7 +115,7 @@ class Cm:
                 return event
         raise errors.Timeout(
             f"{doing}: no answer in time. The worker is alive, but the RDMA devices do not "
-            "connect: see docs/rdma.md"
+            "connect: check the route, or choose a device by device=; see docs/rdma.md"
         )
 
 

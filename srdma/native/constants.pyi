@@ -59,6 +59,10 @@ HOST_SHM: int
 HOST_VERBS: int
 RING_LEAST: int
 RING_MOST: int
+LEG_ACK_TIMEOUT: int
+LEG_RETRIES: int
+LEG_BEAT_MS: int
+LEG_SILENCE_MS: int
 PING_MS: int
 QP_INIT: int
 QP_RTR: int

@@ -87,6 +87,14 @@ cdef extern from "port/port.h":
         SRDMA_PORT_VERBS
 
 
+cdef extern from "port/leg_time.h":
+    enum:
+        SRDMA_LEG_ACK_TIMEOUT
+        SRDMA_LEG_RETRIES
+        SRDMA_LEG_BEAT_MS
+        SRDMA_LEG_SILENCE_MS
+
+
 cdef extern from "relay/relay.h":
     enum:
         SRDMA_QP_INIT
@@ -170,6 +178,10 @@ HOST_SHM = SRDMA_PORT_SHM
 HOST_VERBS = SRDMA_PORT_VERBS
 RING_LEAST = SRDMA_MIN_RING  # records in the completion ring of a PD
 RING_MOST = SRDMA_MAX_RING
+LEG_ACK_TIMEOUT = SRDMA_LEG_ACK_TIMEOUT  # of a leg over verbs, code of IBTA
+LEG_RETRIES = SRDMA_LEG_RETRIES
+LEG_BEAT_MS = SRDMA_LEG_BEAT_MS
+LEG_SILENCE_MS = SRDMA_LEG_SILENCE_MS
 PING_MS = SRDMA_DEFAULT_PING_MS  # silence in ms after which a QP sends a keepalive
 QP_INIT = SRDMA_QP_INIT
 QP_RTR = SRDMA_QP_RTR

@@ -302,6 +302,13 @@ def test_refused_destroy_ends_the_rest(join, worker):
     assert not ours.alive()
 
 
+def test_connection_is_not_alive_after_the_end_of_its_worker(join, worker):
+    ours, _ = join()
+    assert ours.alive()
+    worker.die()
+    assert not ours.alive()
+
+
 def test_objects_of_an_ended_leg_close(join, worker, client_pd):
     """Over verbs a leg may end while its worker lives. The worker then does
     not know its objects."""

@@ -169,18 +169,40 @@ def device(monkeypatch):
 
     class Control:
         def open(self, ring, *, shared):
-            return LegInfo(1, b"t" * 16, "10.0.0.1:7"), []
+            return LegInfo(1, b"t" * 16, "10.0.0.1:7"), []  # HELLO names the worker's device
 
     module = types.ModuleType("srdma._engine.verbs")
     made: list[Device] = []
     module.VerbsLeg = lambda *a: made.append(Device(*a)) or made[0]
     monkeypatch.setitem(sys.modules, "srdma._engine.verbs", module)
     hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0, bytes(16))
-    leg, info = open_leg(Control(), hello, 64)
+    leg, info = open_leg(Control(), hello, 64, device="mlx5_1")
     assert info.leg == 1
-    assert made[0].arguments == ("rxe0", "10.0.0.1:7", b"t" * 16, 64)
+    assert made[0].arguments == ("mlx5_1", "10.0.0.1:7", b"t" * 16, 64)
     yield leg, made[0]
     leg.close()
+
+
+def test_device_with_a_worker_on_shared_memory_is_refused(worker):
+    with pytest.raises(srdma.LocalError, match=r"device='mlx5_0': .* shared memory: leave it out"):
+        srdma.Context(worker.path, device="mlx5_0")
+    worker.wait_for_connections(0)
+    assert not worker._conns
+
+
+def test_device_comes_from_the_environment_unless_it_is_named(worker, monkeypatch):
+    opened = []
+
+    def opening(*args, **options):
+        opened.append(options["device"])
+        return open_leg(*args, **options)
+
+    monkeypatch.setattr(srdma.pd, "open_leg", opening)
+    for value, wanted in (("mlx5_1", "mlx5_1"), ("", None)):
+        monkeypatch.setenv("SRDMA_HOST_DEVICE", value)
+        with srdma.Context(worker.path) as ctx, srdma.PD(ctx, 64):
+            assert ctx.device == wanted
+    assert opened == ["mlx5_1", None]
 
 
 def test_verbs_slots_are_posted_in_chains(device):

@@ -40,6 +40,10 @@ WRONG = [
         ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--wire-listen", "1.2.3.4:5"],
         "leave it out",
     ),
+    (
+        ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--host-listen", "10.0.0.1"],
+        "--host-listen goes with an RDMA device, not with --host-dev shm: leave it out",
+    ),
     (["--name", "a", "--control", "/x/a", "--wire-dev", "udp"], "--wire-listen IP:PORT"),
     (["--name", "a", "--control", "/x/a", "--wire-dev", "udp:10.0.0.1"], "--wire-listen IP:PORT"),
     (
@@ -109,7 +113,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 26
+    assert len(options) == len(set(options)) == 27
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

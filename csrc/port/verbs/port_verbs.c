@@ -44,6 +44,7 @@ static const struct srdma_port_ops host_ops = {
 	.write = srdma_verbs_leg_write,
 	.atomic = srdma_verbs_leg_atomic,
 	.complete = srdma_verbs_leg_complete,
+	.keepalive = srdma_verbs_beat_keepalive,
 	.leg_open = srdma_verbs_leg_open,
 	.region_open = srdma_verbs_leg_region_open,
 	.region_close = srdma_verbs_leg_region_close,

@@ -1,8 +1,9 @@
 /*
  * The port over libibverbs and librdmacm, for any RDMA device including rxe:
- * legs of local hosts (docs/local-interface.md 2.4), or the wire with one RC QP
- * per connection. No QP of the port permits remote access to the worker's
- * memory.
+ * legs of hosts (docs/local-interface.md 2.4), or the wire with one RC QP per
+ * connection. A port accepts connections of its own kind, on its own device and
+ * address, and no others. No QP of the port permits remote access to the
+ * worker's memory.
  */
 #ifndef SRDMA_PORT_VERBS_H
 #define SRDMA_PORT_VERBS_H
@@ -20,8 +21,10 @@ enum { SRDMA_PORT_VERBS_WHY_LEN = 192 };
 
 struct srdma_port_verbs_params {
 	const char *device; /* device name, for example "rxe0" */
-	const char *listen; /* "IP:PORT" or "[IPv6]:PORT"; port 0: any. NULL:
-			       the device's first IPv4 address, any port */
+	const char *listen; /* "IP:PORT" or "[IPv6]:PORT"; port 0: any. HOST:
+			       the port may be absent. NULL: the device's first
+			       IPv4 address, else its first global IPv6 address;
+			       any port */
 	enum srdma_port_verbs_kind kind;
 	uint32_t buffers;  /* buffers for buf_get */
 	uint32_t receives; /* receives posted per wire connection; 0: 512 */

@@ -6,24 +6,112 @@
 
 enum { MAX_GIDS = 256 };
 
+static const struct in6_addr *ip_of(const struct ibv_gid_entry *entry)
+{
+	return (const struct in6_addr *)(const void *)entry->gid.raw;
+}
+
+/* Read the GIDs of RoCE v2. Returns their number or -errno. */
+static ssize_t read_gids(struct ibv_context *context,
+			 struct ibv_gid_entry gids[MAX_GIDS])
+{
+	ssize_t i, kept = 0,
+		   n = ibv_query_gid_table(context, gids, MAX_GIDS, 0);
+
+	for (i = 0; i < n; ++i)
+		if (gids[i].gid_type == IBV_GID_TYPE_ROCE_V2)
+			gids[kept++] = gids[i];
+	return n < 0 ? n : kept;
+}
+
+static int is_ipv4(const struct in6_addr *ip)
+{
+	return IN6_IS_ADDR_V4MAPPED(ip);
+}
+
+static int is_global(const struct in6_addr *ip)
+{
+	return !is_ipv4(ip) && !IN6_IS_ADDR_LINKLOCAL(ip) &&
+	       !IN6_IS_ADDR_MULTICAST(ip) && !IN6_IS_ADDR_UNSPECIFIED(ip);
+}
+
+static void store(struct sockaddr_storage *out, const struct in6_addr *ip)
+{
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
+	struct sockaddr_in *four = (struct sockaddr_in *)out;
+
+	memset(out, 0, sizeof(*out));
+	if (is_ipv4(ip)) {
+		out->ss_family = AF_INET;
+		memcpy(&four->sin_addr, &ip->s6_addr[12], 4);
+	} else {
+		out->ss_family = AF_INET6;
+		six->sin6_addr = *ip;
+	}
+}
+
 int srdma_verbs_addr_of_device(struct ibv_context *context,
 			       struct sockaddr_storage *out)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct sockaddr_in *four = (struct sockaddr_in *)out;
+	static int (*const usable[])(const struct in6_addr *) = { is_ipv4,
+								  is_global };
 	struct ibv_gid_entry gids[MAX_GIDS];
-	ssize_t i, n = ibv_query_gid_table(context, gids, MAX_GIDS, 0);
+	ssize_t i, n = read_gids(context, gids);
 
 	if (n < 0)
 		return (int)n;
-	for (i = 0; i < n; ++i) {
-		if (gids[i].gid_type != IBV_GID_TYPE_ROCE_V2 ||
-		    memcmp(gids[i].gid.raw, mapped, sizeof(mapped)))
-			continue;
-		memset(out, 0, sizeof(*out));
-		out->ss_family = AF_INET;
-		memcpy(&four->sin_addr, gids[i].gid.raw + sizeof(mapped), 4);
-		return 0;
+	for (size_t kind = 0; kind < 2; ++kind) {
+		for (i = 0; i < n; ++i) {
+			if (!usable[kind](ip_of(&gids[i])))
+				continue;
+			store(out, ip_of(&gids[i]));
+			return 0;
+		}
 	}
 	return -EADDRNOTAVAIL;
+}
+
+static int is_link_local(const struct sockaddr_storage *addr)
+{
+	const struct sockaddr_in6 *six = (const void *)addr;
+
+	return addr->ss_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+}
+
+void srdma_verbs_addr_scope(struct ibv_context *context,
+			    struct sockaddr_storage *addr)
+{
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)addr;
+	struct ibv_gid_entry gids[MAX_GIDS];
+	ssize_t i, n;
+
+	if (!is_link_local(addr))
+		return;
+	n = read_gids(context, gids);
+	for (i = 0; i < n; ++i)
+		if (IN6_ARE_ADDR_EQUAL(ip_of(&gids[i]), &six->sin6_addr))
+			six->sin6_scope_id = gids[i].ndev_ifindex;
+}
+
+void srdma_verbs_addr_same_scope(struct sockaddr_storage *addr,
+				 const struct sockaddr_storage *like)
+{
+	if (is_link_local(addr) && is_link_local(like))
+		((struct sockaddr_in6 *)addr)->sin6_scope_id =
+			((const struct sockaddr_in6 *)like)->sin6_scope_id;
+}
+
+int srdma_verbs_addr_same_ip(const struct sockaddr *a, const struct sockaddr *b)
+{
+	const struct sockaddr_in6 *six = (const void *)a,
+				  *six_b = (const void *)b;
+	const struct sockaddr_in *four = (const void *)a,
+				 *four_b = (const void *)b;
+
+	if (a->sa_family != b->sa_family)
+		return 0;
+	if (a->sa_family == AF_INET6)
+		return IN6_ARE_ADDR_EQUAL(&six->sin6_addr, &six_b->sin6_addr);
+	return four->sin_addr.s_addr == four_b->sin_addr.s_addr;
 }

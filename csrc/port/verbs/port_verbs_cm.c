@@ -62,6 +62,7 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	if (srdma_addr_parse(&peer, address, SRDMA_ADDR_NO_PORT))
 		return srdma_verbs_refuse(port, -EINVAL, "%.64s is not IP:PORT",
 					  address);
+	srdma_verbs_addr_same_scope(&peer, &port->own);
 	err = srdma_verbs_conn_create(&conn, port, 0);
 	if (err)
 		return err;
@@ -137,6 +138,19 @@ static void refuse(const struct note *note, enum refusal reason)
 	rdma_destroy_id(note->id);
 }
 
+/*
+ * The kernel passes a REQ to the listener of its device and address only. The
+ * port does not rely on that: a leg gets memory of a host, a wire gets packets
+ * of other workers.
+ */
+static int came_here(const struct srdma_verbs_port *port,
+		     const struct note *note)
+{
+	return same_device(port, note->id) &&
+	       srdma_verbs_addr_same_ip(rdma_get_local_addr(note->id),
+					(const struct sockaddr *)&port->own);
+}
+
 static int hello_legal(const struct srdma_verbs_port *port,
 		       const struct note *note)
 {
@@ -199,7 +213,7 @@ static void requested(struct srdma_verbs_port *port, const struct note *note)
 
 	note->id->context = NULL;
 	/* With a depth of 0, a READ from host memory would never complete. */
-	if (!hello_legal(port, note) || !same_device(port, note->id) ||
+	if (!hello_legal(port, note) || !came_here(port, note) ||
 	    (!wire && !note->reads)) {
 		refuse(note, REFUSE_HELLO);
 		return;
@@ -333,22 +347,39 @@ void srdma_verbs_cm_poll(struct srdma_verbs_port *port)
 
 /* --- listening ------------------------------------------------------ */
 
+/* Set the address to listen on. Returns 0 or -errno. */
+static int choose_address(struct srdma_verbs_port *port, const char *text)
+{
+	int wire = port->kind == SRDMA_PORT_VERBS_WIRE, err;
+
+	if (!text) {
+		err = srdma_verbs_addr_of_device(port->context, &port->own);
+		return err ? srdma_verbs_refuse(
+				     port, err,
+				     "no IPv4 or global IPv6 address (RoCE "
+				     "v2): assign one to its interface, or "
+				     "name an address by --%s-listen",
+				     wire ? "wire" : "host")
+			   : 0;
+	}
+	if (srdma_addr_parse(&port->own, text, wire ? SRDMA_ADDR_NO_PORT : 0))
+		return srdma_verbs_refuse(port, -EINVAL, "%.64s is not %s",
+					  text,
+					  wire ? "IP:PORT"
+					       : "IP, IP:PORT, [IPv6] or "
+						 "[IPv6]:PORT");
+	srdma_verbs_addr_scope(port->context, &port->own);
+	return 0;
+}
+
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 {
 	const char *device = ibv_get_device_name(port->context->device);
 	char shown[SRDMA_NAME_LEN];
-	int err;
+	int err = choose_address(port, text);
 
-	if (text && srdma_addr_parse(&port->own, text, SRDMA_ADDR_NO_PORT))
-		return srdma_verbs_refuse(port, -EINVAL, "%.64s is not IP:PORT",
-					  text);
-	err = text ? 0 : srdma_verbs_addr_of_device(port->context, &port->own);
 	if (err)
-		return srdma_verbs_refuse(
-			port, err,
-			"%s has no IPv4 address: assign one to its "
-			"interface, or name an address",
-			device);
+		return err;
 	srdma_addr_format(shown, (struct sockaddr *)&port->own);
 	if (rdma_create_id(port->cm, &port->listener, NULL, RDMA_PS_TCP))
 		return srdma_verbs_refuse(port, -errno, "rdma_create_id: %s",

@@ -5,12 +5,20 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "port/leg_time.h"
 
 /*
- * Retry limits of a QP: (6 + 1) * 4.096 us * 2^16 = 1.9 s without an ack, and 6
+ * Retry limits of the QP of a wire: (6 + 1) * 4.096 us * 2^16 = 1.9 s without an
+ * ack. They are shorter than those of a leg (leg_time.h), because the relay
+ * connects a wire again and loses no request by its end. Both kinds end after 6
  * * 10 ms of RNR NAKs. An rnr_retry of 7 would mean unlimited.
  */
-enum { ACK_TIMEOUT = 16, RETRIES = 6, RNR_TIMER = 20 };
+enum {
+	WIRE_ACK_TIMEOUT = 16,
+	WIRE_RETRIES = 6,
+	RNR_RETRIES = 6,
+	RNR_TIMER = 20
+};
 
 /* --- life ----------------------------------------------------------- */
 
@@ -157,15 +165,15 @@ static int to_state(struct srdma_verbs_conn *conn, enum ibv_qp_state state,
 		    uint8_t reads)
 {
 	struct ibv_qp_attr attr = { .qp_state = state };
-	int mask, err;
+	int mask, err, leg = conn->ring > 0;
 
 	if (rdma_init_qp_attr(conn->id, &attr, &mask))
 		return -errno;
 	attr.qp_access_flags = 0;
 	attr.min_rnr_timer = RNR_TIMER;
-	attr.timeout = ACK_TIMEOUT;
-	attr.retry_cnt = RETRIES;
-	attr.rnr_retry = RETRIES;
+	attr.timeout = leg ? SRDMA_LEG_ACK_TIMEOUT : WIRE_ACK_TIMEOUT;
+	attr.retry_cnt = leg ? SRDMA_LEG_RETRIES : WIRE_RETRIES;
+	attr.rnr_retry = RNR_RETRIES;
 	attr.max_rd_atomic = reads;
 	attr.max_dest_rd_atomic = 1;
 	err = ibv_modify_qp(conn->qp, &attr, mask);

@@ -13,6 +13,11 @@ static void received(struct srdma_verbs_conn *conn, const struct ibv_wc *wc)
 		srdma_verbs_conn_up(conn);
 	buf = &conn->slab->bufs[wc->wr_id & 0x7fffffff].base;
 	++conn->slab->lent;
+	/* A SEND of length 0 on a leg is a heartbeat of the host. */
+	if (conn->ring && !wc->byte_len) {
+		srdma_verbs_buf_put(buf);
+		return;
+	}
 	buf->len = wc->byte_len;
 	buf->next = NULL;
 	*conn->rx_tail = buf;

@@ -125,6 +125,9 @@ struct srdma_verbs_conn {
 	uint8_t token[SRDMA_TOKEN_LEN]; /* valid while WAITING */
 	uint64_t ring_addr;
 	uint32_t ring_rkey, ring;
+
+	uint64_t beat_at;  /* time of the newest heartbeat, ns */
+	uint32_t beat_end; /* serial number after it */
 };
 
 struct srdma_verbs_region {
@@ -168,11 +171,21 @@ int srdma_verbs_refuse(struct srdma_verbs_port *port, int err, const char *fmt,
 
 /* --- port_verbs_addr.c --- */
 /*
- * Store the device's first IPv4 address (RoCE v2) with port 0 in *out. Returns
+ * Store an address of the device (RoCE v2) with port 0 in *out: its first IPv4
+ * address, or if it has no IPv4 address its first global IPv6 address. Returns
  * 0 or -errno.
  */
 int srdma_verbs_addr_of_device(struct ibv_context *context,
 			       struct sockaddr_storage *out);
+/* Complete a link-local address of the device by its network interface. */
+void srdma_verbs_addr_scope(struct ibv_context *context,
+			    struct sockaddr_storage *addr);
+/* Complete a link-local address by the network interface of another one. */
+void srdma_verbs_addr_same_scope(struct sockaddr_storage *addr,
+				 const struct sockaddr_storage *like);
+/* 1 if both have the same IP address, whatever port and interface. */
+int srdma_verbs_addr_same_ip(const struct sockaddr *a,
+			     const struct sockaddr *b);
 
 /* --- port_verbs_pool.c: registered memory and buffers --- */
 /*
@@ -243,8 +256,8 @@ void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
 
 /* --- port_verbs_cm.c: the connection manager --- */
 /*
- * Listen on text, or if it is NULL on the device's first IPv4 address and any
- * port. Returns 0 or -errno.
+ * Listen on text, or if it is NULL on an address of the device and any port.
+ * Returns 0 or -errno.
  */
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text);
 /* Process events of the CM and asynchronous events of the device. */
@@ -283,6 +296,15 @@ int srdma_verbs_leg_atomic(const struct srdma_dma *dma,
 			   const struct srdma_atomic *how);
 int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 			     const uint8_t *record);
+/*
+ * The next work request of the leg, at tail. Returns 0, -EAGAIN (full) or -EPIPE
+ * (not up).
+ */
+int srdma_verbs_leg_next(struct srdma_verbs_conn *conn,
+			 struct ibv_send_wr **wr);
+
+/* --- port_verbs_beat.c: heartbeats of legs --- */
+uint64_t srdma_verbs_beat_keepalive(struct srdma_port *port, uint64_t now);
 
 /*
  * wr_id: connection name (32 bits) | 1 for a receive, 0 for a send (1 bit) |

@@ -56,11 +56,7 @@ void srdma_verbs_leg_region_close(struct srdma_region *region)
 	free(region);
 }
 
-/*
- * The next work request of the leg. Returns 0, -EAGAIN (full) or -EPIPE (not
- * up).
- */
-static int leg_next(struct srdma_verbs_conn *conn, struct ibv_send_wr **wr)
+int srdma_verbs_leg_next(struct srdma_verbs_conn *conn, struct ibv_send_wr **wr)
 {
 	if (conn->state > SRDMA_VERBS_UP)
 		return -EPIPE;
@@ -102,7 +98,7 @@ static int dma_next(const struct srdma_dma *dma, struct ibv_send_wr **wr)
 
 	if (dma->buf->port != &conn->port->base)
 		return -EINVAL;
-	err = leg_next(conn, wr);
+	err = srdma_verbs_leg_next(conn, wr);
 	if (err)
 		return err;
 	(*wr)->num_sge = dma->len ? 1 : 0; /* some devices treat length 0 as
@@ -189,7 +185,7 @@ int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 
 	if (slot >= conn->ring)
 		return -EINVAL;
-	err = leg_next(conn, &wr);
+	err = srdma_verbs_leg_next(conn, &wr);
 	if (err)
 		return err;
 	memcpy(copy, record, SRDMA_RECORD_LEN);

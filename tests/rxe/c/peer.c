@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "base/time.h"
 
 enum { BUFFERS = 64, PATIENCE_MS = 30000 };
 
@@ -55,16 +58,31 @@ struct srdma_port *peer_open(const char *device,
 	return port;
 }
 
+/* Sends the heartbeats that are due. Returns ms until the next one; -1: none. */
+static int beat(struct srdma_port *port)
+{
+	struct timespec t;
+	uint64_t now, next;
+
+	if (!port->ops->keepalive)
+		return -1;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * SRDMA_SECOND + (uint64_t)t.tv_nsec;
+	next = port->ops->keepalive(port, now);
+	port->ops->flush(port);
+	return next == SRDMA_NEVER ? -1 : (int)((next - now) / SRDMA_MS) + 1;
+}
+
 void peer_sleep(struct srdma_port *port)
 {
 	struct pollfd fd = { .fd = port->ops->fd(port), .events = POLLIN };
-	int armed = port->ops->arm(port);
+	int next = beat(port), armed = port->ops->arm(port);
 
 	if (armed < 0)
 		peer_die("arm: %s", strerror(-armed));
 	if (armed)
 		return;
-	if (poll(&fd, 1, PATIENCE_MS) != 1)
+	if (poll(&fd, 1, next < 0 ? PATIENCE_MS : next) != 1 && next < 0)
 		peer_die("nothing happened for %d ms", PATIENCE_MS);
 	port->ops->disarm(port);
 }

@@ -17,9 +17,10 @@ struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 
 /*
- * Sleeps until the port has an event. Call it only after a poll without events
- * and an attempt to send, because free room is not an event. Exits after 30 s
- * without an event.
+ * Sends the heartbeats that are due and sleeps until the port has an event, or
+ * the next heartbeat is due. Call it only after a poll without events and an
+ * attempt to send, because free room is not an event. Exits after 30 s without
+ * an event and without a leg that needs heartbeats.
  */
 void peer_sleep(struct srdma_port *port);
 

@@ -1,6 +1,7 @@
 """The verbs port and the host end of a verbs leg, on rxe, with C programs at the other ends."""
 
 import ctypes
+import ipaddress
 import select
 import struct
 import subprocess
@@ -221,7 +222,7 @@ class Host:
         self.leg.drain()
 
     def wait_closed(self) -> str:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.leg.closed is None and time.monotonic() < deadline:
             select.select([self.leg], [], [], 1)
             self.leg.drain()
@@ -348,6 +349,118 @@ def test_wire_listener_refuses_a_leg(ends, programs, start):
     (address,) = listener.line("address")
     with pytest.raises(errors.DeviceError, match="this address is not for legs"):
         VerbsLeg(ends[0].device, address, TOKEN, RING)
+
+
+def test_leg_listener_refuses_a_wire(ends, programs, start, worker, connect):
+    program, address = worker
+    connector = start(f"{programs}/verbs_wire", ends[0].device, "1", address)
+    connector.line("address")
+    assert connector.line("down") == ["111"]  # ECONNREFUSED
+    connect(0, address)  # the leg still waits for its host
+    program.line("up")
+
+
+def test_request_over_another_device_finds_no_listener(ends, programs, start, worker):
+    port = worker[1].rpartition(":")[2]
+    with pytest.raises(errors.DeviceError, match="no worker listens"):
+        VerbsLeg(None, f"{ends[1].address}:{port}", TOKEN, RING)
+    connector = start(f"{programs}/verbs_wire", ends[0].device, "1", f"{ends[1].address}:{port}")
+    connector.line("address")
+    assert connector.line("down") == ["111"]
+
+
+def test_leg_survives_a_stall(ends, worker, connect):
+    """The link is cut for 7 s; removing the cut may take this machine another second."""
+    host = connect(1, worker[1])
+    with netem(ends, CUT):
+        host.leg.post([host.job(0)])
+        time.sleep(7)
+        host.leg.drain()
+        assert host.new_records() == []
+    deadline = time.monotonic() + 60
+    while not (ids := host.new_records()) and time.monotonic() < deadline:
+        readable(host.leg, 1)
+        host.leg.drain()
+    assert ids == [0]
+    assert bytes(host.target) == bytes(host.source)
+    assert host.leg.closed is None
+
+
+def test_idle_leg_ends_at_both_ends_when_the_link_is_lost(ends, worker, connect):
+    program, address = worker
+    host = connect(1, address)
+    program.line("up")
+    with netem(ends, CUT):
+        assert "does not acknowledge" in host.wait_closed()
+        status, _, failed = program.line("down")
+        assert (status in ("5", "110"), failed) == (True, "0")  # EIO, ETIMEDOUT
+        assert program.ended()
+
+
+@pytest.fixture
+def second_subnet(ends) -> Iterator[None]:
+    """The first address of the far device is one of another subnet."""
+    end = ends[1]
+    own, other = f"{end.address}/24", "192.0.2.9/24"
+    address(["del", own], end)
+    address(["add", other], end)
+    address(["add", own], end)
+    yield
+    address(["del", other], end)
+
+
+def address(words: list[str], end: rxe.End) -> None:
+    subprocess.run(["ip", "address", *words, "dev", end.netdev], check=True)
+
+
+def test_source_address_of_a_device_with_two_subnets(second_subnet, worker, connect):
+    program, at = worker
+    host = connect(1, at)
+    host.leg.post([host.job(0)])
+    host.wait()
+    assert host.new_records() == [0]
+    program.line("up")
+
+
+def test_device_of_the_route_is_the_default(ends, worker):
+    program, at = worker
+    leg = VerbsLeg(None, at, TOKEN, RING)
+    try:
+        assert leg.device == ends[0].device
+        program.line("up")
+    finally:
+        leg.close()
+
+
+def test_wrong_device_is_named(ends, worker):
+    with pytest.raises(errors.DeviceError, match=f"'nix0' is no RDMA .*{ends[0].device}"):
+        VerbsLeg("nix0", worker[1], TOKEN, RING)
+
+
+def link_local(end: rxe.End) -> str:
+    gid = Path("/sys/class/infiniband", end.device, "ports/1/gids/0").read_text().strip()
+    return str(ipaddress.IPv6Address(gid))
+
+
+@pytest.mark.parametrize("kind", ["global", "link-local"])
+def test_leg_over_ipv6(ends, programs, start, kind):
+    # Within one device: rxe does not reach another device of this machine over IPv6.
+    if kind == "global":
+        ip = "fd78::1"
+        subprocess.run(
+            ["ip", "address", "replace", f"{ip}/64", "dev", ends[0].netdev, "nodad"], check=True
+        )
+    else:
+        ip = link_local(ends[0])
+    program = start(f"{programs}/verbs_leg", f"{ends[0].device}@[{ip}]", str(RING))
+    (at,) = program.line("address")
+    assert at.startswith(f"[{ip}]:")
+    leg = VerbsLeg(ends[0].device, at, TOKEN, RING)
+    try:
+        program.line("up")
+        assert leg.device == ends[0].device
+    finally:
+        leg.close()
 
 
 def test_no_worker_at_the_address(ends):
