@@ -77,8 +77,8 @@ SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
 OFFLOAD := $(BUILD)/srdma-offload
-# Asks a worker for its properties, on a NIC of the stand (tests/smartnic).
-HELLO := $(BUILD)/tests/smartnic/c/hello
+# Programs for the NICs of the stand (tests/smartnic).
+NIC_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/smartnic/c/*.c))
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 C_HELPERS := $(BUILD)/libcheck.a
@@ -127,7 +127,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
+.PHONY: all lib kvs offload nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
 	without-verbs without-cbor host-examples host-tests install install-without-cbor \
@@ -149,6 +149,9 @@ kvs: $(KVS)
 	@:
 
 offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
+	@:
+
+nic-programs: $(NIC_PROGRAMS)
 	@:
 
 without-verbs:
@@ -250,7 +253,7 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-$(HELLO): %: %.o
+$(NIC_PROGRAMS): %: %.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $<
 
@@ -352,7 +355,7 @@ arm64-programs:
 	@.ci/setup arm64
 	@mkdir -p $(ARM64)
 	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
-		offload $(ARM64)/tests/smartnic/c/hello
+		offload nic-programs
 ARM64_LONG := capability congestion_fair flips relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey

@@ -27,7 +27,7 @@ PACKAGES = (
 # rdma_rxe asks for the algorithm crc32, which insmod does not load on demand.
 MODULES = ("virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")
 PROGRAMS = ("bin/busybox", "bin/ip", "usr/bin/rdma", "usr/bin/ibv_devinfo", "usr/bin/rping")
-BUILT = ("srdma-offload", "tests/smartnic/c/hello")
+BUILT = ("srdma-offload", "tests/smartnic/c/hello", "tests/smartnic/c/bridge")
 LIBRARIES = "lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu"
 LOADER = "lib/ld-linux-aarch64.so.1"
 PROVIDER = "usr/lib/aarch64-linux-gnu/libibverbs/librxe-rdmav34.so"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from srdma.demo.stage import make_identities
+from tests.rxe.inside.conftest import connected, host_b, pd  # noqa: F401
 from tests.rxe.ports import configure
-from tests.smartnic import plan
+from tests.smartnic import bridge, plan
 from tests.smartnic.capture import Capture
 from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
 
@@ -35,7 +38,7 @@ def hosts(options: dict[str, Any]) -> list[Shell]:
     machines = options["hosts"]
     configure(plan.hosts(machines)[0].values())
     if machines == 1:
-        return [Here(), Here()]
+        return [Here()] * 2
     far = Service(plan.test_address(1))
     far.wait_until_up()
     return [Here(), far]
@@ -58,7 +61,7 @@ def wire() -> Capture:
     return Capture(SCRATCH / "wire.pcap")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def workers(nics: list[Service]) -> Iterator[list[Program]]:
     """A worker on each NIC, with control socket CONTROL. They answer."""
     found = [nic.start("worker", *worker_words(number)) for number, nic in enumerate(nics)]
@@ -73,8 +76,39 @@ def workers(nics: list[Service]) -> Iterator[list[Program]]:
 
 def worker_words(number: int) -> list[str]:
     devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
-    listen = ["--wire-listen", f"{plan.wire_address(number)}:0"]
+    listen = ["--host-listen", plan.nic_leg_address(number)]
+    listen += ["--wire-listen", f"{plan.wire_address(number)}:0"]
     return ["srdma-offload", "--name", f"nic{number}", "--control", CONTROL, *devices, *listen]
+
+
+class Pair(NamedTuple):
+    """The control sockets of the workers at their hosts."""
+
+    a: Path
+    b: Path
+
+
+class NicStage(NamedTuple):
+    """As srdma.demo.rxe_stage.RxeStage, for the fixtures of tests/rxe/inside."""
+
+    secure: Pair
+    identities: Path
+    patience: float = 120.0
+
+
+@pytest.fixture(scope="session")
+def stage(hosts: list[Shell], nics: list[Service], workers: list[Program]) -> NicStage:
+    """Hosts reach the workers of their NICs, both by this machine."""
+    if hosts[0] is not hosts[1]:
+        pytest.skip("host B must be in this machine")
+    paths = [Path(f"/run/nic{number}.ctl") for number in range(plan.NICS)]
+    for number, path in enumerate(paths):
+        nc = f"nc -ll -p {bridge.PORT} -e bridge {CONTROL}"
+        nics[number].start("bridge", *nc.split())
+        words = [sys.executable, "-m", bridge.__name__, str(path), plan.service_address(number)]
+        here = hosts[number].start(f"bridge{number}", *words)
+        eventually("the bridge is up", path.exists, here)
+    return NicStage(Pair(*paths), make_identities(Path("/run/identities")))
 
 
 def eventually(what: str, check: Callable[[], object], program: Program | None = None) -> None:
