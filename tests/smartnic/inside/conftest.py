@@ -20,6 +20,8 @@ from tests.smartnic.capture import Capture
 from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
 
 SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
+LISTENERS = "rdma resource show cm_id"
+RPING = "rping -V -S 4096 -C 4 -p 7174"
 CONTROL = "/run/worker.ctl"  # control socket of a NIC's worker
 
 
@@ -126,3 +128,21 @@ def eventually(what: str, check: Callable[[], object], program: Program | None =
             log = program.log() if program else ""
             pytest.fail(f"not within {PATIENCE} s: {what} {why}\n{log}")
         time.sleep(0.5)
+
+
+def rping(client: Shell, nic: Service, address: str) -> None:
+    """Data goes back and forth between the client and an address of the NIC, over an RC connection.
+
+    A NIC that booted again has the QPNs of its former connections. Their other end refuses them
+    (stale connection) while it has these, and ends these then. So an attempt may fail.
+    """
+
+    def attempt() -> str:
+        server = nic.start("rping", *f"{RPING} -s -a {address}".split())
+        try:
+            eventually("rping listens", lambda: "LISTEN" in nic.run(LISTENERS), server)
+            return client.run(f"{RPING} -c -a {address} && echo done")
+        finally:
+            server.kill()
+
+    eventually("rping connects", attempt)

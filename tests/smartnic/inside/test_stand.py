@@ -1,4 +1,4 @@
-"""The stand itself: machines, cables, services, capture and power."""
+"""The stand itself: machines, cables, services and capture."""
 
 from __future__ import annotations
 
@@ -9,21 +9,11 @@ import pytest
 from srdma.inspect import roce
 from tests.e2e.mitm import Faults
 from tests.smartnic import plan
-from tests.smartnic.inside.conftest import CONTROL, eventually
-from tests.smartnic.outside import switch, tamper, tampered
-from tests.smartnic.service import PATIENCE, ScriptError, Service, Shell
+from tests.smartnic.inside.conftest import CONTROL, rping
+from tests.smartnic.outside import tamper, tampered
+from tests.smartnic.service import ScriptError
 
-RPING = "rping -V -S 4096 -C 4 -p 7174"
 A_DAY = 86400
-
-
-def rping(client: Shell, nic: Service, address: str) -> None:
-    """Data goes back and forth between the client and an address of the NIC, over an RC
-    connection."""
-    server = nic.start("rping", *f"{RPING} -s -a {address}".split())
-    eventually("rping listens", lambda: "LISTEN" in nic.run("rdma resource show cm_id"), server)
-    client.run(f"{RPING} -c -a {address}")
-    eventually("the server ends", lambda: not server.alive())
 
 
 def test_names_differ_and_the_first_address_of_a_device_is_useless(hosts, nics):
@@ -83,13 +73,3 @@ def test_a_nic_with_python_can_run_the_agent(options, nics):
     if not options["python"]:
         pytest.skip("needs stand.py --python")
     assert "--config" in nics[0].run("python3 -m srdma agent --help")
-
-
-def test_a_nic_without_power_is_silent_until_it_boots_again(hosts, nics):
-    switch("nic1", "off")
-    assert not nics[1].answers()
-    nics[0].wait_until_up()
-    switch("nic1", "on")
-    nics[1].wait_until_up()
-    assert float(nics[1].run("cut -d' ' -f1 /proc/uptime")) < PATIENCE
-    rping(hosts[1], nics[1], plan.nic_leg_address(1))
