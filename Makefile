@@ -447,7 +447,7 @@ native-arm64: arm64-programs
 firmware-python: firmware native-arm64
 	@$(PY) -m tests.smartnic.python_image $(BUILD)/smartnic
 test-smartnic: native firmware
-	@$(PY) tests/smartnic/stand.py --timeout 270
+	@$(PY) tests/smartnic/stand.py --timeout 600
 test-smartnic-full: native firmware-python
 	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2 --middle --python
 

@@ -17,7 +17,6 @@ from srdma.embedded import Embedded, Worker
 from tests.rxe.ports import Port, configure
 
 IDENTITIES = Path(os.environ.get("SRDMA_VM_SCRATCH", "."), "identities")
-CONTROL_PORT = 7001  # of host B, for requests
 
 
 def address(machine: int) -> str:

@@ -7,14 +7,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from srdma.demo.stage import make_identities
-from tests.rxe.inside.conftest import connected, host_b, pd  # noqa: F401
+from srdma.demo.stage import HostProcess, make_identities
+from tests.rxe.inside.conftest import connected, pd  # noqa: F401
 from tests.rxe.ports import configure
+from tests.rxe.tcp_host import PORT as TCP_PORT
+from tests.rxe.tcp_host import TcpHost
 from tests.smartnic import bridge, plan
 from tests.smartnic.capture import Capture
 from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
@@ -22,6 +26,7 @@ from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service
 SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
 LISTENERS = "rdma resource show cm_id"
 RPING = "rping -V -S 4096 -C 4 -p 7174"
+HOST_B = "tests.rxe.inside.host_b"
 CONTROL = "/run/worker.ctl"  # control socket of a NIC's worker
 
 
@@ -64,23 +69,23 @@ def wire() -> Capture:
 
 
 @pytest.fixture(scope="session")
-def workers(nics: list[Service]) -> Iterator[list[Program]]:
+def workers(nics: list[Service]) -> list[Program]:
     """A worker on each NIC, with control socket CONTROL. They answer."""
-    found = [nic.start("worker", *worker_words(number)) for number, nic in enumerate(nics)]
-    try:
-        for nic, worker in zip(nics, found, strict=True):
-            eventually("the worker answers", lambda nic=nic: nic.run(f"hello {CONTROL}"), worker)
-        yield found
-    finally:
-        for worker in found:
-            worker.kill()
+    found = [start_worker(nic, number) for number, nic in enumerate(nics)]
+    for nic, worker in zip(nics, found, strict=True):
+        eventually("the worker answers", partial(nic.run, f"hello {CONTROL}"), worker)
+    return found
 
 
-def worker_words(number: int) -> list[str]:
+def start_worker(nic: Service, number: int) -> Program:
+    """Starts a worker, and the bridge to its control socket."""
+    nc = f"nc -ll -p {bridge.PORT} -e bridge {CONTROL}"
+    nic.start("bridge", *nc.split())
     devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
     listen = ["--host-listen", plan.nic_leg_address(number)]
     listen += ["--wire-listen", f"{plan.wire_address(number)}:0"]
-    return ["srdma-offload", "--name", f"nic{number}", "--control", CONTROL, *devices, *listen]
+    names = ["--name", f"nic{number}", "--control", CONTROL]
+    return nic.start("worker", "srdma-offload", *names, *devices, *listen)
 
 
 class Pair(NamedTuple):
@@ -99,18 +104,40 @@ class NicStage(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def stage(hosts: list[Shell], nics: list[Service], workers: list[Program]) -> NicStage:
-    """Hosts reach the workers of their NICs, both by this machine."""
-    if hosts[0] is not hosts[1]:
-        pytest.skip("host B must be in this machine")
+def stage(hosts: list[Shell], workers: list[Program]) -> NicStage:
+    """The workers of the NICs, as their hosts see them."""
     paths = [Path(f"/run/nic{number}.ctl") for number in range(plan.NICS)]
     for number, path in enumerate(paths):
-        nc = f"nc -ll -p {bridge.PORT} -e bridge {CONTROL}"
-        nics[number].start("bridge", *nc.split())
         words = [sys.executable, "-m", bridge.__name__, str(path), plan.service_address(number)]
-        here = hosts[number].start(f"bridge{number}", *words)
-        eventually("the bridge is up", path.exists, here)
-    return NicStage(Pair(*paths), make_identities(Path("/run/identities")))
+        here = start_here(hosts[number], f"bridge{number}", *words)
+        listens = partial(hosts[number].run, f"[ -S {path} ] && echo yes")
+        eventually("the bridge is up", listens, here)
+    identities = make_identities(Path("/run/identities"))
+    if hosts[0] is not hosts[1]:
+        for file in filter(Path.is_file, identities.rglob("*")):
+            hosts[1].run(f"mkdir -p {file.parent}")
+            hosts[1].write(str(file), file.read_bytes())
+    return NicStage(Pair(*paths), identities)
+
+
+@pytest.fixture(scope="session")
+def host_b(hosts: list[Shell], stage: NicStage) -> Iterator[HostProcess | TcpHost]:
+    """Host B in the machine of host 1."""
+    if hosts[0] is hosts[1]:
+        with closing(HostProcess(HOST_B)) as host:
+            host.wait_until_up()
+            yield host
+        return
+    python = f"{sys.executable} -m {HOST_B}"
+    start_here(hosts[1], "host_b", *f"busybox nc -ll -p {TCP_PORT} -e {python}".split())
+    with closing(TcpHost(plan.test_address(1), PATIENCE, 2 * PATIENCE)) as far:
+        far.answer()  # it is up
+        yield far
+
+
+def start_here(host: Shell, name: str, *words: str) -> Program:
+    """Starts a program with the modules of the source tree, which every x86 machine has."""
+    return host.start(name, "env", f"PYTHONPATH={os.getcwd()}", *words)
 
 
 def eventually(what: str, check: Callable[[], object], program: Program | None = None) -> None:
