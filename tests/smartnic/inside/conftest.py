@@ -130,7 +130,7 @@ def host_b(hosts: list[Shell], stage: NicStage) -> Iterator[HostProcess | TcpHos
         return
     python = f"{sys.executable} -m {HOST_B}"
     start_here(hosts[1], "host_b", *f"busybox nc -ll -p {TCP_PORT} -e {python}".split())
-    with closing(TcpHost(plan.test_address(1), PATIENCE, 2 * PATIENCE)) as far:
+    with closing(TcpHost(plan.test_address(1), PATIENCE, PATIENCE)) as far:
         far.answer()  # it is up
         yield far
 

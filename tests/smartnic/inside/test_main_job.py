@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,8 +13,10 @@ import srdma
 from srdma.inspect import roce
 from srdma.inspect.dissect import is_srdma
 from tests.rxe.figures import figures
+from tests.smartnic.outside import switch
 
 SIZE = 4 << 20
+STALL_S = 5  # a leg survives 8 s; on a busy machine the stall takes longer
 PIECE = 64  # bytes of plaintext that the capture must not contain
 
 
@@ -43,3 +46,18 @@ def test_data_goes_there_and_back_and_only_sealed_packets_pass(connected, host_b
     assert all(is_srdma(packet, tag_len) for packet in packets)
     captured = b"".join(frames)
     assert not any(data[at : at + PIECE] in captured for at in range(0, SIZE, SIZE // 64))
+
+
+def test_requests_survive_a_stall_of_a_nic(connected, host_b, pd, memory):
+    data = os.urandom(SIZE)
+    memory.buf[:] = data
+    with connected(pd, size=SIZE, qp_timeout=120) as (connection, remote):
+        switch("nic0", "stall")
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(connection.qp.write, memory, remote)
+            time.sleep(STALL_S)
+            assert not writing.done()
+            switch("nic0", "continue")
+            writing.result()
+        found = host_b.ask("digest", offset=0, length=SIZE)["sha256"]
+        assert found == hashlib.sha256(data).digest()
