@@ -619,7 +619,7 @@ def take():
         ("take(); raise SystemExit('its last words')", DeviceError, "unexpectedly: its last words"),
         ("take()", DeviceError, "exit code 0"),
         ("take().sendall(b'\\xff' * 8)", DeviceError, "ended unexpectedly"),
-        ("c = take(); time.sleep(60)", Timeout, "did not end in time"),
+        ("c = take(); time.sleep(60)", Timeout, "did not answer in time"),
     ],
 )
 def test_agent_that_fails(code, kind, text, monkeypatch):

@@ -494,7 +494,7 @@ static void test_events_before_the_end_of_the_agent(void **state)
 	f.agent.act = confirm_and_report_closed;
 	l = open_with(-1);
 	do
-		r = srdma_lasting_send(l, &w, 0);
+		r = srdma_lasting_send(l, &w, srdma_socket_deadline(LONG_MS));
 	while (!r);
 	assert_int_equal(r, -EAGAIN);
 	says("is away");

@@ -94,7 +94,7 @@ static void test_end_with_descriptors(void **state)
 	struct message m;
 
 	(void)state;
-	pass(0, 7);
+	pass(0, ROOM);
 	assert_int_equal(packet_receive(ends[1], &m), -ECONNRESET);
 	assert_int_equal(count_descriptors(), before);
 }
