@@ -74,14 +74,9 @@ ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-<<<<<<< HEAD
-	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench)
-=======
-	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
 	bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host include examples offload srdma bench)
->>>>>>> st
+BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
@@ -145,11 +140,8 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-<<<<<<< HEAD
-.PHONY: all lib kvs offload control bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
-=======
-.PHONY: all lib kvs offload nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
->>>>>>> st
+.PHONY: all lib kvs offload control nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
 	without-verbs without-cbor without-tls host-examples host-tests install install-without-cbor \
@@ -173,11 +165,8 @@ kvs: $(KVS)
 offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
 	@:
 
-<<<<<<< HEAD
 control: $(if $(HAVE_TLS),$(CONTROL),without-tls)
-=======
 nic-programs: $(NIC_PROGRAMS)
->>>>>>> st
 	@:
 
 without-verbs:
@@ -283,16 +272,13 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-<<<<<<< HEAD
 $(CONTROL): $(BUILD)/control/main.o $(CONTROL_PARTS) $(OFFLOAD_PARTS) $(HOST) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
 		-lcbor -lssl -lcrypto
-=======
 $(NIC_PROGRAMS): %: %.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $<
->>>>>>> st
 
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
@@ -397,18 +383,14 @@ arm64-programs:
 	@.ci/setup arm64
 	@mkdir -p $(ARM64)
 	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
-		offload nic-programs
+		offload control nic-programs
 ARM64_LONG := capability congestion_fair flips relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))
 test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
-<<<<<<< HEAD
-		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload control check-c
-=======
 		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
->>>>>>> st
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
