@@ -21,13 +21,13 @@ from tests.smartnic.packages import ARCH, unpack
 OWN = Path(__file__).parent / "firmware"
 PORTS = Path(__file__).parents[1] / "rxe/ports.sh"
 PACKAGES = (
-    *["linux-image-arm64", "busybox-static", "iproute2", "libssl3", "zlib1g"],
+    *["linux-image-arm64", "busybox-static", "iproute2", "libssl3", "libcbor0.8", "zlib1g"],
     *["ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "python3.11"],
 )
 # rdma_rxe asks for the algorithm crc32, which insmod does not load on demand.
 MODULES = ("virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")
 PROGRAMS = ("bin/busybox", "bin/ip", "usr/bin/rdma", "usr/bin/ibv_devinfo", "usr/bin/rping")
-BUILT = ("srdma-offload", "tests/smartnic/c/hello", "tests/smartnic/c/bridge")
+BUILT = ("srdma-offload", "srdma-control", "tests/smartnic/c/hello")
 LIBRARIES = "lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu"
 LOADER = "lib/ld-linux-aarch64.so.1"
 PROVIDER = "usr/lib/aarch64-linux-gnu/libibverbs/librxe-rdmav34.so"

@@ -19,7 +19,7 @@ from tests.rxe.inside.conftest import connected, pd  # noqa: F401
 from tests.rxe.ports import configure
 from tests.rxe.tcp_host import PORT as TCP_PORT
 from tests.rxe.tcp_host import TcpHost
-from tests.smartnic import bridge, plan
+from tests.smartnic import control, plan
 from tests.smartnic.capture import Capture
 from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
 
@@ -27,7 +27,6 @@ SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
 LISTENERS = "rdma resource show cm_id"
 RPING = "rping -V -S 4096 -C 4 -p 7174"
 HOST_B = "tests.rxe.inside.host_b"
-CONTROL = "/run/worker.ctl"  # control socket of a NIC's worker
 
 
 @pytest.fixture(scope="session")
@@ -70,22 +69,19 @@ def wire() -> Capture:
 
 @pytest.fixture(scope="session")
 def workers(nics: list[Service]) -> list[Program]:
-    """A worker on each NIC, with control socket CONTROL. They answer."""
-    found = [start_worker(nic, number) for number, nic in enumerate(nics)]
-    for nic, worker in zip(nics, found, strict=True):
-        eventually("the worker answers", partial(nic.run, f"hello {CONTROL}"), worker)
-    return found
+    """A worker on each NIC. They answer."""
+    return [start_worker(nic, number) for number, nic in enumerate(nics)]
 
 
 def start_worker(nic: Service, number: int) -> Program:
-    """Starts a worker, and the bridge to its control socket."""
-    nc = f"nc -ll -p {bridge.PORT} -e bridge {CONTROL}"
-    nic.start("bridge", *nc.split())
+    """Starts a worker, and waits until it answers."""
     devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
     listen = ["--host-listen", plan.nic_leg_address(number)]
     listen += ["--wire-listen", f"{plan.wire_address(number)}:0"]
-    names = ["--name", f"nic{number}", "--control", CONTROL]
-    return nic.start("worker", "srdma-offload", *names, *devices, *listen)
+    names = ["--name", f"nic{number}", "--control", control.WORKER]
+    worker = nic.start("worker", "srdma-offload", *names, *devices, *listen)
+    eventually("the worker answers", partial(nic.run, f"hello {control.WORKER}"), worker)
+    return worker
 
 
 class Pair(NamedTuple):
@@ -100,24 +96,33 @@ class NicStage(NamedTuple):
 
     secure: Pair
     identities: Path
+    control: Path  # folder of the identities of control links
     patience: float = 120.0
 
 
 @pytest.fixture(scope="session")
-def stage(hosts: list[Shell], workers: list[Program]) -> NicStage:
+def stage(hosts: list[Shell], nics: list[Service], workers: list[Program]) -> NicStage:
     """The workers of the NICs, as their hosts see them."""
+    folder = Path("/run/control-identities")
+    control.make_identities(folder)
     paths = [Path(f"/run/nic{number}.ctl") for number in range(plan.NICS)]
     for number, path in enumerate(paths):
-        words = [sys.executable, "-m", bridge.__name__, str(path), plan.service_address(number)]
-        here = start_here(hosts[number], f"bridge{number}", *words)
-        listens = partial(hosts[number].run, f"[ -S {path} ] && echo yes")
-        eventually("the bridge is up", listens, here)
+        control.set_clock(nics[number])
+        control.start_control(nics[number], number, folder)
+        file = control.proxy_file(hosts[number], number, folder, path)
+        words = [sys.executable, "-m", "srdma", "agent", "--proxy", file]
+        proxy = start_here(hosts[number], f"proxy{number}", *words)
+        eventually("the proxy is linked", partial(is_linked, proxy), proxy)
     identities = make_identities(Path("/run/identities"))
     if hosts[0] is not hosts[1]:
         for file in filter(Path.is_file, identities.rglob("*")):
             hosts[1].run(f"mkdir -p {file.parent}")
             hosts[1].write(str(file), file.read_bytes())
-    return NicStage(Pair(*paths), identities)
+    return NicStage(Pair(*paths), identities, folder)
+
+
+def is_linked(proxy: Program) -> bool:
+    return '"linked"' in proxy.log() and '"started"' in proxy.log()
 
 
 @pytest.fixture(scope="session")

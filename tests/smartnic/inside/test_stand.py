@@ -8,8 +8,8 @@ import pytest
 
 from srdma.inspect import roce
 from tests.e2e.mitm import Faults
-from tests.smartnic import plan
-from tests.smartnic.inside.conftest import CONTROL, rping
+from tests.smartnic import control, plan
+from tests.smartnic.inside.conftest import rping
 from tests.smartnic.outside import tamper, tampered
 from tests.smartnic.service import ScriptError
 
@@ -54,7 +54,7 @@ def test_rdma_between_the_nics_is_captured(nics, wire):
 
 def test_workers_answer_hello(nics, workers):
     for number, (nic, worker) in enumerate(zip(nics, workers, strict=True)):
-        pid, name, device, address = nic.run(f"hello {CONTROL}").split()
+        pid, name, device, address = nic.run(f"hello {control.WORKER}").split()
         assert (int(pid), name) == (worker.pid, f"nic{number}"), worker.log()
         assert device == plan.NIC_LEG_DEVICE
         assert address.startswith(f"{plan.wire_address(number)}:")

@@ -11,8 +11,8 @@ import pytest
 
 import srdma
 from tests.rxe.figures import figures
-from tests.smartnic import plan
-from tests.smartnic.inside.conftest import CONTROL, eventually, rping, start_worker
+from tests.smartnic import control, plan
+from tests.smartnic.inside.conftest import eventually, rping, start_worker
 from tests.smartnic.outside import switch
 from tests.smartnic.service import PATIENCE
 
@@ -50,9 +50,14 @@ def test_a_nic_without_power_is_silent_until_it_boots_again(hosts, nics):
 
 
 def test_a_nic_that_booted_again_is_used_again(hosts, nics, stage, connected, host_b, pd):
-    """Programs open a new context: host B by another name of the control socket."""
-    worker = start_worker(nics[1], 1)
-    eventually("the worker answers", lambda: nics[1].run(f"hello {CONTROL}"), worker)
+    """Programs open a new context: host B by another name of the control socket. The NIC does not
+    know the time at first, and refuses its host until it does."""
+    start_worker(nics[1], 1)
+    link = control.start_control(nics[1], 1, stage.control)
+    eventually("the clock is refused", lambda: "clock" in link.log(), link)
+    assert '"linked"' not in link.log()
+    control.set_clock(nics[1])
+    eventually("the host is linked", lambda: '"linked"' in link.log(), link)
     hosts[1].run(f"ln -s {stage.secure.b} {AGAIN}")
     data = os.urandom(SIZE)
     with connected(pd, stage.secure._replace(b=AGAIN), size=SIZE) as (connection, remote):
