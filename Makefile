@@ -74,7 +74,8 @@ ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
+	bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -87,6 +88,8 @@ SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
 OFFLOAD := $(BUILD)/srdma-offload
+# Programs for the NICs of the stand (tests/smartnic).
+NIC_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/smartnic/c/*.c))
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 CONTROL := $(BUILD)/srdma-control
@@ -137,7 +140,8 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload control bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
+.PHONY: all lib kvs offload control nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
 	without-verbs without-cbor without-tls host-examples host-tests install install-without-cbor \
@@ -162,6 +166,7 @@ offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
 	@:
 
 control: $(if $(HAVE_TLS),$(CONTROL),without-tls)
+nic-programs: $(NIC_PROGRAMS)
 	@:
 
 without-verbs:
@@ -271,6 +276,9 @@ $(CONTROL): $(BUILD)/control/main.o $(CONTROL_PARTS) $(OFFLOAD_PARTS) $(HOST) $(
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
 		-lcbor -lssl -lcrypto
+$(NIC_PROGRAMS): %: %.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $<
 
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
@@ -369,14 +377,20 @@ check-bench: bench
 # The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
 # all in qemu-user. ARM64_LONG: tests that would take minutes there.
 ARM64 := $(BUILD)/arm64
+# Two sections need these programs, and may run at the same time.
+.PHONY: arm64-programs
+arm64-programs:
+	@.ci/setup arm64
+	@mkdir -p $(ARM64)
+	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
+		offload control nic-programs
 ARM64_LONG := capability congestion_fair flips relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))
-test-arm64: native-core
-	@.ci/setup arm64
+test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
-		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload control check-c
+		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
@@ -445,6 +459,26 @@ test-rxe-faults: native offload
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
+# Hosts with NICs that are other computers (docs/testing.md, *The stand*): one x86
+# machine for both hosts, or one for each.
+.PHONY: firmware test-smartnic test-smartnic-full
+firmware: arm64-programs
+	@.ci/setup smartnic
+	@$(PY) -m tests.smartnic.image $(ARM64) $(BUILD)/smartnic
+# The firmware with Python and srdma, for a NIC that runs the agent. The variable
+# makes Python use the settings of Debian's Python for arm64.
+.PHONY: native-arm64 firmware-python
+native-arm64: arm64-programs
+	@.ci/setup smartnic
+	+@_PYTHON_SYSCONFIGDATA_NAME=_sysconfigdata__aarch64-linux-gnu \
+		flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc native-core
+firmware-python: firmware native-arm64
+	@$(PY) -m tests.smartnic.python_image $(BUILD)/smartnic
+test-smartnic: native firmware
+	@$(PY) tests/smartnic/stand.py --timeout 600
+test-smartnic-full: native firmware-python
+	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2 --middle --python
+
 # Sections and commands ------------------------------------------------------
 #
 # A section is a target whose output goes to a log (.ci/section). Sections that
@@ -454,7 +488,7 @@ test-two-vms: native offload
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
-	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
 # Run by test-all only: it takes more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
@@ -499,6 +533,8 @@ section-rxe-faults:
 	$(call section,SoftRoCE in a VM: faults,test-rxe-faults)
 section-two-vms:
 	$(call section,two VMs,test-two-vms)
+section-smartnic:
+	$(call section,SmartNICs,test-smartnic)
 
 .PHONY: test-build test-all
 # The compilers run while pip installs.
@@ -513,8 +549,8 @@ test: test-build
 
 # The whole test suite; the long sections start first.
 test-all: test-build
-	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
-		bench main-job)
+	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms \
+		smartnic lint bench main-job)
 	@printf '==== make test-all: all sections passed\n'
 
 demo:

@@ -75,19 +75,19 @@ class Mitm:
 
     def faults(self, faults: Faults, seed: int = 1) -> None:
         """Sets the random faults from now on."""
-        assert self._ask("faults", seed, *faults) == "ok"
+        assert self.ask("faults", seed, *faults) == "ok"
 
     def swallow(self, sides: int) -> None:
         """Drops all packets from these sides from now on; 0: drops none."""
-        assert self._ask("swallow", sides) == "ok"
+        assert self.ask("swallow", sides) == "ok"
 
     def cut(self) -> int:
         """Closes every connection between the workers. Returns how many there were."""
-        return int(self._ask("cut"))
+        return int(self.ask("cut"))
 
     def count(self) -> Count:
         """Returns the counts since its start."""
-        return Count(*map(int, self._ask("count").split()))
+        return Count(*map(int, self.ask("count").split()))
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout
@@ -95,7 +95,8 @@ class Mitm:
         assert self._process.wait(START) == 0
         self._process.stdout.close()
 
-    def _ask(self, *words: object) -> str:
+    def ask(self, *words: object) -> str:
+        """Sends a command of mitm.c and returns the answer."""
         assert self._process.stdin
         print(*words, file=self._process.stdin, flush=True)
         return self._answer()

@@ -140,7 +140,7 @@ def library_test(site: Site, agent: Agent, *words: str) -> None:
     run_library(environment, *words)
 
 
-def run_library(environment: dict[str, str], *words: str) -> None:
+def run_library(environment: dict[str, str], *words: str) -> str:
     done = subprocess.run(
         [BUILD / "tests/e2e/library/verbs", *words],
         env=os.environ | environment,
@@ -151,6 +151,7 @@ def run_library(environment: dict[str, str], *words: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def test_operations_and_refusals(site: Site, agent: Agent) -> None:

@@ -13,8 +13,10 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from tests.rxe import cpio
 
 MEMORY = "4G"
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
@@ -49,11 +51,12 @@ class VmError(Exception):
     """The machine cannot be started here. The text names what is missing."""
 
 
-def newest_kernel() -> Path:
-    """Returns the newest stock kernel. The cloud flavour has no RDMA."""
-    kernels = [k for k in Path("/boot").glob("vmlinuz-*-amd64") if "cloud" not in k.name]
+def newest_kernel(arch: str = "amd64", root: Path = Path("/")) -> Path:
+    """Returns the newest stock kernel below `root`. The cloud flavour has no RDMA."""
+    boot = root / "boot"
+    kernels = [k for k in boot.glob(f"vmlinuz-*-{arch}") if "cloud" not in k.name]
     if not kernels:
-        raise VmError("no /boot/vmlinuz-*-amd64: install the package linux-image-amd64")
+        raise VmError(f"no {boot}/vmlinuz-*-{arch}: install the package linux-image-{arch}")
     return max(kernels, key=lambda k: [int(n) if n.isdigit() else 0 for n in _fields(k)])
 
 
@@ -64,7 +67,7 @@ def _fields(kernel: Path) -> list[str]:
 def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> list[str]:
     """The QEMU command line. The guest writes to QEMU's standard output.
     more: options, each a line of words."""
-    qemu = _program("qemu-system-x86_64", "qemu-system-x86")
+    qemu = program("qemu-system-x86_64", "qemu-system-x86")
     initramfs = scratch / "initramfs"
     initramfs.write_bytes(_initramfs(kernel, scratch))
     words = ["quiet", "panic=-1", "console=ttyS0", "mitigations=off", "norandmaps"]
@@ -90,7 +93,8 @@ def _folder(tag: str, path: Path, options: str = "") -> list[str]:
     return ["-fsdev", source, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
 
-def _program(name: str, package: str) -> str:
+def program(name: str, package: str) -> str:
+    """Returns the path of a program. Raises VmError with the package that has it."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     if found is None:
         raise VmError(f"no program {name}: install the package {package}")
@@ -99,29 +103,25 @@ def _program(name: str, package: str) -> str:
 
 def _initramfs(kernel: Path, scratch: Path) -> bytes:
     """busybox, the modules needed for the root file system, and the script of process 1."""
-    busybox = Path(_program("busybox", "busybox-static"))
     files = {
         "init": INIT.format(over_9p=OVER_9P, scratch=scratch).encode(),
-        "bin/busybox": busybox.read_bytes(),
+        "bin/busybox": Path(program("busybox", "busybox-static")).read_bytes(),
+        **packed_modules(MODULES, kernel),
     }
-    for number, module in enumerate(_modules(kernel)):
-        files[f"modules/{number:02}-{module.name}"] = module.read_bytes()
-    entries = [_cpio_entry(folder, 0o40755, b"") for folder in ("bin", "dev", "modules", "root")]
-    entries += [_cpio_entry(name, 0o100755, data) for name, data in files.items()]
-    return b"".join(entries) + _cpio_entry("TRAILER!!!", 0, b"")
+    return cpio.archive(files, ["dev", "root"])
 
 
-def _cpio_entry(name: str, mode: int, data: bytes) -> bytes:
-    """An entry in the format newc (the kernel's driver-api/early-userspace/buffer-format)."""
-    fields = (0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
-    head = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
-    return head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4)
+def packed_modules(names: Iterable[str], kernel: Path, root: Path = Path("/")) -> dict[str, bytes]:
+    """Files of an initramfs: the modules and those that they need, in the order of loading."""
+    found = enumerate(_modules(names, kernel, root))
+    return {f"modules/{number:02}-{path.name}": path.read_bytes() for number, path in found}
 
 
-def _modules(kernel: Path) -> list[Path]:
-    """Returns each module once, after those that it needs."""
+def _modules(names: Iterable[str], kernel: Path, root: Path) -> list[Path]:
+    """Returns each module below `root` once, after those that it needs."""
     release = kernel.name.removeprefix("vmlinuz-")
-    words = [_program("modprobe", "kmod"), "--show-depends", "-a", "-S", release, *MODULES]
+    words = [program("modprobe", "kmod"), "--show-depends", "-a", "-d", str(root), "-S", release]
+    words += names
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise VmError(f"kernel {release} lacks a module: {done.stderr.strip()}")

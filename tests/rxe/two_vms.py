@@ -2,28 +2,27 @@
 
     python tests/rxe/two_vms.py [--timeout SECONDS]
 
-The cable carries Ethernet frames as UDP datagrams (QEMU's `-netdev socket`) through
-tests/e2e/c/mitm.c, which tampers with one RoCE frame in ten. Other frames, over which the hosts
-exchange keys and check the data, pass unchanged. Exit code: that of the tests in machine 0
-(tests/rxe/two), 1 if no frame was tampered with, and otherwise as vm.py.
+The man in the middle (udp_cable.py) tampers with one RoCE frame in ten. Other frames, over which
+the hosts exchange keys and check the data, pass unchanged. Exit code: that of the tests in machine
+0 (tests/rxe/two), 1 if no frame was tampered with, and otherwise as vm.py.
 """
 
 import argparse
 import shutil
-import socket
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from srdma.demo.stage import make_identities  # noqa: E402
-from tests.e2e.mitm import Faults, Mitm, build  # noqa: E402
+from tests.e2e.mitm import Faults  # noqa: E402
 from tests.rxe import vm  # noqa: E402
 from tests.rxe.two import end  # noqa: E402
+from tests.rxe.udp_cable import UdpCable  # noqa: E402
 
 FAULTS = Faults(flip=400, drop=300, twice=300)
 SEED = 4
@@ -33,27 +32,17 @@ COMMANDS = (
 )
 
 
-def free_ports(n: int) -> list[int]:
-    """Returns unused UDP ports of 127.0.0.1."""
-    with ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(n)]
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [int(sock.getsockname()[1]) for sock in socks]
-
-
 class Machine(threading.Thread):
     """One of the machines, with its end of the cable."""
 
-    def __init__(self, number: int, folder: Path, ports: list[int], timeout: float) -> None:
+    def __init__(self, number: int, folder: Path, cable: UdpCable, timeout: float) -> None:
         super().__init__(daemon=True)
         self._number = number
         self._timeout = timeout
         self._scratch = folder / f"vm{number}"
         shutil.copytree(folder / "identities", self._scratch / "identities")
-        here, there = ports
         self._qemu = [
-            f"-netdev socket,id=w,udp=127.0.0.1:{there},localaddr=127.0.0.1:{here}",
+            f"-netdev {cable.netdev('w', number)}",
             f"-device virtio-net-pci,netdev=w,mac={end.mac(number)}",
         ]
         self.code = vm.EXIT_NO_BOOT
@@ -64,19 +53,14 @@ class Machine(threading.Thread):
 
 def play(folder: Path, timeout: float) -> int:
     make_identities(folder / "identities")
-    ports = free_ports(4)
-    cable = [ports[:2], ports[2:]]
-    mitm = Mitm([str(build(folder)), "vms", *(str(p) for own, its in cable for p in (its, own))])
-    try:
-        mitm.faults(FAULTS, SEED)
-        machines = [Machine(i, folder, cable[i], timeout) for i in (0, 1)]
+    with closing(UdpCable(folder)) as cable:
+        cable.mitm.faults(FAULTS, SEED)
+        machines = [Machine(i, folder, cable, timeout) for i in (0, 1)]
         for machine in machines:
             machine.start()
         for machine in machines:
             machine.join()
-        count = mitm.count()
-    finally:
-        mitm.close()
+        count = cable.mitm.count()
     print(f"two VMs: {count}")
     codes = [machine.code for machine in machines]
     if any(codes):

@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -61,8 +62,9 @@ def use_kvm() -> bool:
     return os.access("/dev/kvm", os.R_OK | os.W_OK) and not nested
 
 
-class _Boot:
-    """One start of the machine: the process, and its results in the scratch folder."""
+class Boot:
+    """One start of the machine: the process, and its results in the scratch folder. A context
+    manager, which stops the machine."""
 
     def __init__(
         self, command: list[str], timeout: float, scratch: Path, kvm: bool, qemu: list[str]
@@ -117,6 +119,12 @@ class _Boot:
         console = self.scratch / "console"
         return console.read_text(errors="replace")[-2000:] if console.exists() else ""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """Waits until the machine powers off, if its command has ended, and otherwise kills it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,6 +138,12 @@ class _Boot:
         self.output.join(5)
 
 
+def write_byte_code() -> None:
+    """Writes the byte code of the sources here, because the machine keeps no files."""
+    for folder in SOURCES:
+        compileall.compile_dir(ROOT / folder, quiet=2)
+
+
 def run(
     command: list[str], timeout: float, scratch: Path | None = None, qemu: list[str] | None = None
 ) -> int:
@@ -138,17 +152,12 @@ def run(
     A boot that hangs is retried once, by emulation. Files that the command writes to its
     $SRDMA_VM_SCRATCH are in scratch afterwards. qemu: more options for QEMU.
     """
-    # Byte code is written here, because the machine keeps no files.
-    for folder in SOURCES:
-        compileall.compile_dir(ROOT / folder, quiet=2)
+    write_byte_code()
     with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
         for kvm in (use_kvm(), False):
-            boot = _Boot(command, timeout, scratch or Path(own), kvm, qemu or [])
-            try:
+            with Boot(command, timeout, scratch or Path(own), kvm, qemu or []) as boot:
                 if boot.wait_for("up", time.monotonic() + BOOT_SECONDS):
                     return boot.exit_code(time.monotonic() + timeout + 15)
-            finally:
-                boot.stop()
             print(f"vm: the machine did not come up\n{boot.console()}", file=sys.stderr)
     return EXIT_NO_BOOT
 

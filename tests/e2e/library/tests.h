@@ -44,4 +44,7 @@ void test_restarted_agents(void **state);
 /* cut_link.c */
 void test_cut_link(void **state);
 
+/* speed.c */
+void test_speed(void **state);
+
 #endif

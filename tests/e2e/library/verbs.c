@@ -3,7 +3,7 @@
  * fails. `verbs end` kills the worker of $SRDMA_A, whose pid is $SRDMA_A_PID.
  * `verbs rendezvous` connects by GID and QPN, which needs two system agents.
  * `verbs restart` does what the lines at its standard input say (restart.c), and
- * so does `verbs cut` (cut_link.c).
+ * so does `verbs cut` (cut_link.c). `verbs speed` measures.
  */
 #include <string.h>
 
@@ -44,6 +44,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest rendezvous[] = { each(test_rendezvous) };
 	const struct CMUnitTest restart[] = { each(test_restarted_agents) };
 	const struct CMUnitTest cut[] = { each(test_cut_link) };
+	const struct CMUnitTest speed[] = { each(test_speed) };
 
 	if (argc > 1 && !strcmp(argv[1], "end"))
 		return cmocka_run_group_tests(end, NULL, NULL);
@@ -53,5 +54,7 @@ int main(int argc, char **argv)
 		return cmocka_run_group_tests(restart, NULL, NULL);
 	if (argc > 1 && !strcmp(argv[1], "cut"))
 		return cmocka_run_group_tests(cut, NULL, NULL);
+	if (argc > 1 && !strcmp(argv[1], "speed"))
+		return cmocka_run_group_tests(speed, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@ Each has an rxe device on that interface, a worker, and identities from its scra
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,9 @@ from pathlib import Path
 from srdma.demo import rxe
 from srdma.demo.rxe_stage import worker_options
 from srdma.embedded import Embedded, Worker
+from tests.rxe.ports import Port, configure
 
 IDENTITIES = Path(os.environ.get("SRDMA_VM_SCRATCH", "."), "identities")
-CONTROL_PORT = 7001  # of host B, for requests
 
 
 def address(machine: int) -> str:
@@ -28,25 +27,10 @@ def mac(machine: int) -> str:
     return f"52:54:00:81:00:0{machine + 1}"
 
 
-def netdev(machine: int) -> str:
-    folders = Path("/sys/class/net").iterdir()
-    found = [f.name for f in folders if (f / "address").read_text().strip() == mac(machine)]
-    assert found, f"no network device has {mac(machine)}"
-    return found[0]
-
-
 @contextmanager
 def worker(machine: int) -> Iterator[Worker]:
     """Runs this machine's worker on its device."""
-    rxe.load()
-    subprocess.run(["modprobe", "virtio_net"], check=True)
-    end = rxe.End("rxe0", netdev(machine), address(machine))
-    for words in (
-        "ip link set lo up",
-        f"ip addr add {end.address}/24 dev {end.netdev}",
-        f"ip link set {end.netdev} up",
-        f"rdma link add {end.device} type rxe netdev {end.netdev}",
-    ):
-        subprocess.run(words.split(), check=True)
+    end = rxe.End("rxe0", "cable", address(machine))
+    configure([Port(end.netdev, mac(machine), (f"{end.address}/24",), end.device)])
     with Embedded() as nics:
         yield nics.launch(f"nic{machine}", worker_options(end))

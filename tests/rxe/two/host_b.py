@@ -14,13 +14,14 @@ import sys
 from srdma._engine.frames import write_frame
 from srdma.demo.host import main
 from tests.rxe.inside.host_b import Host
+from tests.rxe.tcp_host import PORT
 from tests.rxe.two import end
 
 
 def serve() -> int:
     with (
         end.worker(1) as worker,
-        socket.create_server((end.address(1), end.CONTROL_PORT)) as server,
+        socket.create_server((end.address(1), PORT)) as server,
     ):
         sock, _ = server.accept()
         with sock:

@@ -7,52 +7,21 @@ and the peer's worker sends its data again.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import srdma
-from srdma._engine.frames import read_frame, write_frame
 from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import A, B
 from tests.rxe.inside.load import COUNT, REGION, Load
+from tests.rxe.tcp_host import TcpHost
 from tests.rxe.two import end
 
 ROUNDS = 2
 PATIENCE = 170  # seconds until the other machine is up; its first boot may hang
 SLOW = 60  # seconds for a response
-
-
-class HostB:
-    """Host B in the other machine."""
-
-    def __init__(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self._sock = socket.create_connection((end.address(1), end.CONTROL_PORT), 5)
-                break
-            except OSError:
-                assert time.monotonic() < deadline, "the other machine does not respond"
-                time.sleep(0.5)
-        self._sock.setblocking(True)
-        self.worker = self.answer()["worker"]
-        self.answer()  # it is ready
-
-    def request(self, do: str, **arguments: Any) -> None:
-        write_frame(self._sock.fileno(), {"do": do, **arguments})
-
-    def answer(self) -> dict[str, Any]:
-        answer = read_frame(self._sock.fileno(), SLOW)
-        assert answer is not None and "error" not in answer, answer
-        return answer
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        self.request(do, **arguments)
-        return self.answer()
 
 
 @pytest.fixture
@@ -66,12 +35,12 @@ def refusals(stats: dict[str, int]) -> dict[str, int]:
 
 
 def test_every_request_completes_with_the_right_data(pd: srdma.PD) -> None:
-    host_b = HostB()
+    host_b = TcpHost(end.address(1), PATIENCE, SLOW)
+    worker = host_b.answer()["worker"]
+    host_b.answer()  # it is ready
     options = {"timeout": SLOW, "qp_timeout": 120}
     theirs = {"peer": A, "identity": str(end.IDENTITIES / "host-b"), **options}
-    listening = host_b.ask(
-        "listen", worker=host_b.worker, options=theirs, size=REGION, host=end.address(1)
-    )
+    listening = host_b.ask("listen", worker=worker, options=theirs, size=REGION)
     host_b.request("accept")
     mine = {"peer": B, "identity": end.IDENTITIES / "host-a", **options}
     connection = srdma.connect(tuple(listening["address"]), pd, **mine)
