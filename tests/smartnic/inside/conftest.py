@@ -61,6 +61,12 @@ def nics(hosts: list[Shell]) -> list[Service]:
     return found
 
 
+@pytest.fixture(scope="session")
+def clocks(nics: list[Service]) -> list[int]:
+    """The times of day of the NICs before `stage` sets them."""
+    return [int(nic.run("date +%s")) for nic in nics]
+
+
 @pytest.fixture
 def wire() -> Capture:
     """The frames between the NICs from now on."""
@@ -101,7 +107,9 @@ class NicStage(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def stage(hosts: list[Shell], nics: list[Service], workers: list[Program]) -> NicStage:
+def stage(
+    hosts: list[Shell], nics: list[Service], workers: list[Program], clocks: list[int]
+) -> NicStage:
     """The workers of the NICs, as their hosts see them."""
     folder = Path("/run/control-identities")
     control.make_identities(folder)

@@ -27,10 +27,9 @@ def test_names_differ_and_the_first_address_of_a_device_is_useless(hosts, nics):
         assert first.endswith(f"ac11:{number:02x}01")  # 172.17.N.1
 
 
-def test_one_nic_has_a_wrong_clock(nics):
-    times = [int(nic.run("date +%s")) for nic in nics]
-    assert abs(times[0] - time.time()) < A_DAY
-    assert times[1] < 2 * A_DAY
+def test_one_nic_has_a_wrong_clock(clocks):
+    assert abs(clocks[0] - time.time()) < A_DAY
+    assert clocks[1] < 2 * A_DAY
 
 
 def test_hosts_have_no_route_to_the_wire(hosts):
