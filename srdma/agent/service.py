@@ -9,6 +9,7 @@ import errno
 import itertools
 import resource
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
@@ -38,10 +39,12 @@ from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
+from srdma.keyex.streams import BUSY
 
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
+FREE = 2.0  # seconds for which a port of another listener may be in use
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
 Own = Callable[[], Identity]
@@ -307,7 +310,7 @@ class Service:
     async def _listen(self, channel: Channel, settings: Mapping[str, Any]) -> None:
         own = self._own(channel, settings)
         if "address" in settings:
-            channel.listening = self._bound(channel, settings["address"])
+            channel.listening = await self._bound(channel, settings["address"])
             channel.report("listening", address=[*channel.listening.getsockname()[:2]])
         elif channel.listening:
             channel.report("listening")
@@ -323,13 +326,20 @@ class Service:
                 channel.report("error", code="policy", text=WITHDRAWN)
             raise
 
-    def _bound(self, channel: Channel, address: object) -> socket.socket:
+    async def _bound(self, channel: Channel, address: object) -> socket.socket:
         """A listening socket for a program of another computer. Raises ExchangeError."""
         match address:
             case [str(host), int(port)] if not channel.listening:
-                return self._rule.host_at(channel.uid).bound(host, port)
+                entry, deadline = self._rule.host_at(channel.uid), time.monotonic() + FREE
             case _:
                 raise ExchangeError("config", "address is not [host, port], or beside a socket")
+        while True:  # the socket of a listener that ended is closed soon (closing.py)
+            try:
+                return entry.bound(host, port)
+            except ExchangeError as error:
+                if error.code != BUSY or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(FREE / 20)
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting

@@ -23,7 +23,7 @@ peer = "{peer}"
 
 
 def make_identities(folder: Path) -> None:
-    """Those of both NICs and of the proxies of both hosts."""
+    """A CA, and identities of both NICs and of the proxies of both hosts."""
     create_ca(folder, "stand")
     for number in range(plan.NICS):
         issue(folder, NIC.format(number), folder / f"nic{number}")

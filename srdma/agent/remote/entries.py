@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 import socket
@@ -16,6 +17,7 @@ from srdma.errors import LocalError
 from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.streams import BUSY
 
 KEYS = {"name", "identity", "identities", "listen", "quota"}
 CONTROL_KEYS = {"listen", "path"}
@@ -49,7 +51,10 @@ class HostEntry:
     limits: Limits
 
     def bound(self, host: str, port: int) -> socket.socket:
-        """A listening socket for one of its programs. Raises ExchangeError (`policy`, `config`)."""
+        """A listening socket for one of its programs.
+
+        Raises ExchangeError (`policy`, `config`, or `busy` if all fitting ports are in use).
+        """
         if not 0 <= port < 1 << 16:
             raise ExchangeError("config", f"{port} is no TCP port: give 0 to 65535")
         try:
@@ -70,8 +75,9 @@ class HostEntry:
                 return _bound(address)
             except OSError as error:
                 failed = error
+        code = BUSY if failed.errno == errno.EADDRINUSE else "config"
         raise ExchangeError(
-            "config", f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
+            code, f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
 
     def _addresses(self, wanted: str, port: int) -> list[tuple[str, int]]:
