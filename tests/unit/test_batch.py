@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import srdma
 from srdma import Access, RecvWR, SendFlag, SendWR, WROpcode
+from srdma.native.leg import NativeLeg
 from tests.reference.host import DescriptorOp
 from tests.unit.test_qp import REMOTE, record
 
@@ -100,27 +103,10 @@ def test_refused_before_posting(pd, qp, leg, ctx):
     assert leg.descriptors() == []
 
 
-class SlotLeg:
-    """Two slots of a leg that does not use shared memory."""
-
-    def __init__(self):
-        self.used: list[int] = []
-
-    def slot(self):
-        return memoryview(bytearray(512)) if len(self.used) < 2 else None
-
-    def post(self, length):
-        self.used.append(length)
-
-    def flush(self):
-        pass
-
-
-def test_posting_slot_by_slot(pd, qp, monkeypatch):
-    slots = SlotLeg()
-    monkeypatch.setattr(pd.engine, "_leg", slots)
-    posted, error = qp.batch([SendWR(data=b"abc"), SendWR(), SendWR()]).try_post()
+def test_leg_without_a_free_slot(pd, qp, monkeypatch):
+    monkeypatch.setattr(pd.engine, "_leg", SimpleNamespace(native=NativeLeg()))
+    posted, error = qp.batch([SendWR(data=b"abc"), SendWR()]).try_post()
     monkeypatch.undo()
-    assert (posted, slots.used) == (2, [64 + 3, 64])
+    assert posted == 0
     assert isinstance(error, srdma.QueueFullError)
     assert "the leg is full" in str(error)
