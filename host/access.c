@@ -44,13 +44,14 @@ static int next(struct srdma_channel *channel, struct srdma_agent_event *e)
 
 int srdma_access_connect(struct srdma_control **out,
 			 const struct srdma_agent_place *agent,
-			 const char *path)
+			 const char *path, int *remote)
 {
 	struct srdma_channel *channel = NULL;
 	struct srdma_agent_event e;
 	int fd = -1, r;
 
 	*out = NULL;
+	*remote = 0;
 	r = ask(&channel, agent, path);
 	if (!r)
 		r = next(channel, &e);
@@ -60,6 +61,8 @@ int srdma_access_connect(struct srdma_control **out,
 		fd = srdma_channel_take_fd(channel);
 	if (!r && (fd < 0 || strcmp(e.event, "opened")))
 		r = srdma_channel_illegal();
+	if (!r)
+		*remote = e.remote;
 	if (!r)
 		r = srdma_control_create(out, fd, path,
 					 SRDMA_CONTROL_TIMEOUT_MS);

@@ -10,10 +10,10 @@
  * Gets a connection to the worker process at the path, as the agent's policy
  * names it. Errors of srdma_channel_open() and of srdma_channel_error(), with
  * -EDQUOT: this user has its limit of connections; -ETIMEDOUT; -ECONNRESET: the
- * agent ended; -EPROTO.
+ * agent ended; -EPROTO. *remote: 1 if the worker is on another computer.
  */
 int srdma_access_connect(struct srdma_control **out,
 			 const struct srdma_agent_place *agent,
-			 const char *path);
+			 const char *path, int *remote);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "host/access.h"
 #include "host/error.h"
+#include "port/port.h"
 #include "wire/stats.h"
 
 _Static_assert((int)SRDMA_TEXT_LEN == (int)SRDMA_NAME_LEN, "names");
@@ -34,6 +35,12 @@ static int check_hello(const struct srdma_device *d)
 				       "process %u: give that of process 0, "
 				       "and choose the process by the PD",
 				       d->path, d->hello.thread);
+	if (d->remote && d->hello.host_kind == SRDMA_PORT_SHM)
+		return srdma_error_set(-ENOTSUP,
+				       "the worker %s is on another computer, "
+				       "and serves programs of its own only: "
+				       "start it with --host-dev DEVICE",
+				       d->hello.name);
 	return srdma_device_check_leg(d);
 }
 
@@ -111,14 +118,20 @@ static int set_worker(struct srdma_device *d, const char *worker)
 int srdma_device_connect(const struct srdma_device *d,
 			 struct srdma_control **out, const char *path)
 {
-	return d->restricted ? srdma_access_connect(out, &d->agent, path)
-			     : srdma_control_connect(out, path,
-						     SRDMA_CONTROL_TIMEOUT_MS);
+	int remote;
+
+	return d->restricted
+		       ? srdma_access_connect(out, &d->agent, path, &remote)
+		       : srdma_control_connect(out, path,
+					       SRDMA_CONTROL_TIMEOUT_MS);
 }
 
 static int greet(struct srdma_device *d)
 {
-	int r = srdma_device_connect(d, &d->control, d->path);
+	int r = d->restricted ? srdma_access_connect(&d->control, &d->agent,
+						     d->path, &d->remote)
+			      : srdma_control_connect(&d->control, d->path,
+						      SRDMA_CONTROL_TIMEOUT_MS);
 
 	return r ? r : say_hello(d);
 }

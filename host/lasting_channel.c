@@ -233,6 +233,14 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 	return 0;
 }
 
+void srdma_lasting_again(struct srdma_lasting_channel *l,
+			 struct srdma_message *again)
+{
+	srdma_message_free(&l->again);
+	l->again = *again;
+	memset(again, 0, sizeof(*again));
+}
+
 /* 1 if a result of the channel shows that its agent ended. */
 static int agent_ended(const struct srdma_lasting_channel *l, int r)
 {

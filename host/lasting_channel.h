@@ -47,6 +47,10 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline);
 
+/* Replaces the message for another agent. The channel owns it from now on. */
+void srdma_lasting_again(struct srdma_lasting_channel *l,
+			 struct srdma_message *again);
+
 /* As srdma_channel_send(). -EAGAIN: the agent is away, and the message did not
  * arrive. Events that it sent before its end remain for srdma_lasting_next(). */
 int srdma_lasting_send(struct srdma_lasting_channel *l,

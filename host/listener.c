@@ -136,9 +136,31 @@ static int wait_event(struct srdma_listener *l, const char *name,
 	}
 }
 
-/* Passes the socket, which is owned from now on, to the agent. */
+/* The agent listens at an address of its own: another one has to use the same
+ * port. */
+static int keep_port(struct srdma_listener *l,
+		     const struct srdma_listener_attr *attr,
+		     struct srdma_settings_address at, uint16_t port)
+{
+	struct srdma_message again = { 0 };
+	int r;
+
+	if (!port)
+		return srdma_channel_illegal();
+	l->port = at.port = port;
+	r = srdma_settings_listener(&again, attr, &at);
+	if (r)
+		srdma_message_free(&again);
+	else
+		srdma_lasting_again(l->channel, &again);
+	return r;
+}
+
+/* Passes the socket, which is owned from now on, to the agent; at: or lets it
+ * listen there. */
 static int start(struct srdma_listener *l, int fd,
-		 const struct srdma_listener_attr *attr)
+		 const struct srdma_listener_attr *attr,
+		 const struct srdma_settings_address *at)
 {
 	const int64_t deadline =
 		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
@@ -151,13 +173,13 @@ static int start(struct srdma_listener *l, int fd,
 		.fd = fd,
 	};
 	struct srdma_agent_event e;
-	int r = srdma_settings_listener(&first, attr);
+	int r = srdma_settings_listener(&first, attr, at);
 
 	if (!r)
-		r = srdma_settings_listener(&again, attr);
-	if (r)
+		r = srdma_settings_listener(&again, attr, at);
+	if (r && fd >= 0)
 		close(fd);
-	else
+	if (!r)
 		r = srdma_lasting_open(&l->channel, &params);
 	srdma_message_free(&first);
 	srdma_message_free(&again);
@@ -169,30 +191,33 @@ static int start(struct srdma_listener *l, int fd,
 	if (r == -ETIMEDOUT && !srdma_lasting_over(l->channel))
 		srdma_error_set(r, "the agent did not listen in %d ms",
 				SRDMA_CHANNEL_TIMEOUT_MS);
-	return r;
+	return r || !at ? r : keep_port(l, attr, *at, e.port);
 }
 
 int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 		 const char *host, uint16_t port,
 		 const struct srdma_listener_attr *attr)
 {
+	const struct srdma_settings_address at = { host, port };
 	struct srdma_listener *l;
-	int r, fd;
+	int r, fd = -1;
 
 	*listener = NULL;
-	fd = listen_tcp(host, port);
-	if (fd < 0)
+	if (!device->remote)
+		fd = listen_tcp(host, port);
+	if (!device->remote && fd < 0)
 		return fd;
 	l = calloc(1, sizeof(*l));
 	if (!l) {
-		close(fd);
+		if (fd >= 0)
+			close(fd);
 		return srdma_error_set(-ENOMEM, "no memory");
 	}
 	l->device = device;
-	l->port = port_of(fd);
+	l->port = fd >= 0 ? port_of(fd) : 0;
 	/* Before the I/O: srdma_close_device() of another thread must fail. */
 	atomic_fetch_add(&device->users, 1);
-	r = start(l, fd, attr);
+	r = start(l, fd, attr, device->remote ? &at : NULL);
 	if (r) {
 		atomic_fetch_sub(&device->users, 1);
 		srdma_lasting_close(l->channel);

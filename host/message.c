@@ -173,6 +173,26 @@ static int get_protection(struct srdma_protection *p, const cbor_item_t *item)
 		       : 0;
 }
 
+static int get_bool(int *out, const cbor_item_t *item)
+{
+	if (!cbor_is_bool(item))
+		return -EPROTO;
+	*out = cbor_get_bool(item);
+	return 0;
+}
+
+/* The port of [host, port]. */
+static int get_port(uint16_t *out, const cbor_item_t *item)
+{
+	uint64_t value;
+
+	if (!cbor_isa_array(item) || cbor_array_size(item) != 2 ||
+	    get_uint(&value, UINT16_MAX, cbor_array_handle(item)[1]))
+		return -EPROTO;
+	*out = (uint16_t)value;
+	return 0;
+}
+
 static int get_field(struct srdma_agent_event *e, const char *name,
 		     const cbor_item_t *value)
 {
@@ -188,6 +208,10 @@ static int get_field(struct srdma_agent_event *e, const char *name,
 	}
 	if (!strcmp(name, "wish"))
 		return get_uint(&e->wish, UINT64_MAX, value);
+	if (!strcmp(name, "address"))
+		return get_port(&e->port, value);
+	if (!strcmp(name, "remote"))
+		return get_bool(&e->remote, value);
 	if (!strcmp(name, "identity"))
 		return get_whole_text(e->peer.identity,
 				      sizeof(e->peer.identity), value);

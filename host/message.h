@@ -40,7 +40,9 @@ struct srdma_agent_event {
 	char text[400];
 	uint64_t arrival;
 	int has_arrival;
-	uint64_t wish;			   /* renewed */
+	uint64_t wish; /* renewed */
+	uint16_t port; /* listening, at an address of the agent */
+	int remote;    /* opened: 1 if the worker is on another computer */
 	struct srdma_connection_info peer; /* identity also: arrived */
 };
 

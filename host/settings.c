@@ -323,14 +323,21 @@ int srdma_settings_rejoin(struct srdma_message *w, const struct srdma_pd *pd,
 }
 
 int srdma_settings_listener(struct srdma_message *w,
-			    const struct srdma_listener_attr *attr)
+			    const struct srdma_listener_attr *attr,
+			    const struct srdma_settings_address *at)
 {
 	int r = check_names(attr->identity, attr->peers, attr->n_peers);
 
 	if (r)
 		return r;
-	srdma_message_map(w, LISTENER_PAIRS);
+	srdma_message_map(w, LISTENER_PAIRS + (at ? 1 : 0));
 	named_text(w, "do", "listen");
+	if (at) {
+		srdma_message_text(w, "address");
+		srdma_message_array(w, 2);
+		srdma_message_text(w, at->host ? at->host : "");
+		srdma_message_uint(w, at->port);
+	}
 	write_names(w, attr->identity, attr->peers, attr->n_peers);
 	return finish(w);
 }

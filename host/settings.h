@@ -42,8 +42,16 @@ int srdma_settings_connection(struct srdma_message *w,
 int srdma_settings_rejoin(struct srdma_message *w, const struct srdma_pd *pd,
 			  const struct srdma_connection_attr *attr);
 
-/* The same as srdma_settings_connection() for a listener. */
+/* An address at which the agent listens, on another computer. */
+struct srdma_settings_address {
+	const char *host; /* an IP address; NULL: any */
+	uint16_t port;	  /* 0: any */
+};
+
+/* The same as srdma_settings_connection() for a listener. at: NULL if a
+ * listening socket is beside the message. */
 int srdma_settings_listener(struct srdma_message *w,
-			    const struct srdma_listener_attr *attr);
+			    const struct srdma_listener_attr *attr,
+			    const struct srdma_settings_address *at);
 
 #endif

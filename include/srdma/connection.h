@@ -115,6 +115,9 @@ struct srdma_listener_attr {
  * TCP socket is given to the agent, which authenticates peers before they are
  * reported (docs/agent.md 3). A listener is used by one thread at a time;
  * different listeners of a device are independent.
+ * If the worker is on another computer, its agent listens there instead, at an
+ * address that its policy permits (docs/control-link.md 4): host is an IP
+ * address of the NIC.
  * Errors also: -EADDRINUSE, -EADDRNOTAVAIL; -EINVAL: host has no address;
  * -EAGAIN: no name server answers; another -errno of the socket, such as
  * -EMFILE.

@@ -67,6 +67,22 @@ static void pass_several(int fd)
 	report_passing(fd, "opened", "", 3);
 }
 
+/* As a proxy: {"event": "opened", "remote": true}. */
+static void pass_from_afar(int fd)
+{
+	static const char opened[] = "\0\0\0\x16\xa2\x65"
+				     "event\x66"
+				     "opened\x66"
+				     "remote\xf5";
+	int passed = connect_to(worker);
+
+	srdma_socket_send(
+		fd, opened, sizeof(opened) - 1,
+		&(struct srdma_socket_fds){ .fd = { passed }, .n = 1 },
+		INT64_MAX);
+	close(passed);
+}
+
 static void pass_nothing(int fd)
 {
 	fake_agent_report(fd, "opened", "", NULL);
@@ -209,14 +225,16 @@ static void test_refusals(void **state)
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
 	const int before = count_descriptors();
+	int remote = 1;
 
 	strcpy(agent.path, f->agent.path);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct srdma_device *d;
 
 		f->agent.act = rows[i].act;
-		assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere),
-				 rows[i].rc);
+		assert_int_equal(
+			srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			rows[i].rc);
 		assert_null(c);
 		says(rows[i].says);
 		/* the worker's own refusal is told too */
@@ -228,9 +246,32 @@ static void test_refusals(void **state)
 		says(rows[i].says);
 	}
 	f->agent.act = pass;
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			 0);
+	assert_int_equal(remote, 0);
 	srdma_control_close(c);
 	until_descriptors(before);
+}
+
+/* This worker has legs over shared memory only. */
+static void test_worker_of_another_computer(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_agent_place agent = { .user = 0 };
+	struct srdma_control *c;
+	struct srdma_device *d;
+	int remote = 0;
+
+	strcpy(agent.path, f->agent.path);
+	f->agent.act = pass_from_afar;
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			 0);
+	assert_int_equal(remote, 1);
+	srdma_control_close(c);
+	assert_int_equal(srdma_open_device(&d, f->nowhere, f->agent.path),
+			 -ENOENT);
+	says("is on another computer");
+	says("start it with --host-dev DEVICE");
 }
 
 static void test_several_descriptors(void **state)
@@ -238,12 +279,14 @@ static void test_several_descriptors(void **state)
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
+	int remote;
 	const int before = count_descriptors();
 
 	strcpy(agent.path, f->agent.path);
 	f->agent.act = pass_several;
 	/* the last one is no control connection, but is owned and closed */
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			 0);
 	until_descriptors(before + 1);
 	srdma_control_close(c);
 	until_descriptors(before);
@@ -344,6 +387,7 @@ int main(void)
 		AGENT(test_direct_connections_come_first),
 		AGENT(test_worker_that_closes_the_connection),
 		AGENT(test_refusals),
+		AGENT(test_worker_of_another_computer),
 		AGENT(test_several_descriptors),
 		AGENT(test_user_of_the_agent),
 		AGENT(test_agent_of_a_third_user),

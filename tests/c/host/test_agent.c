@@ -20,6 +20,7 @@
 
 #include "host/channel.h"
 #include "host/message.h"
+#include "host/objects.h"
 #include "support/fake_agent.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
@@ -906,6 +907,71 @@ static void test_listener_at_a_restarted_agent(void **state)
 	srdma_close_listener(l);
 }
 
+/* --- listening at an agent on another computer --------------------------- */
+
+enum { NIC_PORT = 7001 };
+
+static void send_listening(int fd, unsigned port)
+{
+	struct srdma_message w = { 0 };
+
+	srdma_message_map(&w, 2);
+	srdma_message_text(&w, "event");
+	srdma_message_text(&w, "listening");
+	srdma_message_text(&w, "address");
+	srdma_message_array(&w, 2);
+	srdma_message_text(&w, "10.0.0.1");
+	srdma_message_uint(&w, port);
+	assert_int_equal(srdma_message_finish(&w), 0);
+	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
+	srdma_message_free(&w);
+}
+
+static void listen_there(int fd)
+{
+	send_listening(fd, NIC_PORT);
+	wait_end(fd);
+}
+
+static void listen_there_and_end(int fd)
+{
+	send_listening(fd, NIC_PORT);
+	agent->act = listen_there;
+}
+
+/* The agent gets an address instead of a socket. Another agent gets the port
+ * that the first one chose. */
+static void test_listener_of_another_computer(void **state)
+{
+	static const char any[] = "address\x82\x60.",	/* "", 0 */
+		same[] = "address\x82\x60\x19\x1b\x59", /* "", 7001 */
+		named[] = "address\x82\x68"
+			  "10.0.0.1\x19\x1b\x59";
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+	struct srdma_request request;
+
+	f->device->remote = 1;
+	f->agent.act = listen_there_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), 0);
+	assert_int_equal(srdma_listener_port(l), NIC_PORT);
+	assert_int_equal(f->agent.passed, 0);
+	assert_non_null(strstr(f->agent.first, any));
+	assert_int_equal(srdma_get_request(l, &request, FEW_MS), -ETIMEDOUT);
+	assert_non_null(strstr(f->agent.first, same));
+	srdma_close_listener(l);
+	assert_int_equal(
+		srdma_listen(&l, f->device, "10.0.0.1", NIC_PORT, &attr), 0);
+	assert_non_null(strstr(f->agent.first, named));
+	srdma_close_listener(l);
+	f->agent.act = be_listening; /* without an address */
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), -EPROTO);
+	f->agent.act = refuse_listener;
+	assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr), -EINVAL);
+	f->device->remote = 0;
+}
+
 /* --- listening at every address ------------------------------------------ */
 
 static int no_ipv6;   /* 1: as a kernel without IPv6 */
@@ -1038,6 +1104,7 @@ int main(void)
 		each(test_listeners),
 		each(test_listener_that_failed),
 		each(test_listener_at_a_restarted_agent),
+		each(test_listener_of_another_computer),
 		each(test_listening_at_every_address),
 		each(test_names_of_a_listener),
 	};

@@ -166,8 +166,9 @@ static void test_bytes_that_are_no_map(void **state)
 static void test_fields_of_wrong_types(void **state)
 {
 	static const char *const texts[] = { "code", "text", "identity" };
-	static const char *const others[] = { "data", "suite", "mode",
-					      "arrival", "wish" };
+	static const char *const others[] = { "data",	 "suite", "mode",
+					      "arrival", "wish",  "address",
+					      "remote" };
 	static const uint8_t data[SRDMA_DATA_MAX + 1];
 	struct srdma_message w = { 0 };
 
@@ -178,7 +179,7 @@ static void test_fields_of_wrong_types(void **state)
 		srdma_message_uint(&w, 1);
 		expect_illegal(&w);
 	}
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		begin(&w, 1);
 		srdma_message_text(&w, others[i]);
 		srdma_message_text(&w, "1");
@@ -188,6 +189,14 @@ static void test_fields_of_wrong_types(void **state)
 	srdma_message_text(&w, "mode");
 	srdma_message_uint(&w, 256);
 	expect_illegal(&w);
+	for (size_t n = 1; n < 3; n++) { /* [65536] and [65536, 65536] */
+		begin(&w, 1);
+		srdma_message_text(&w, "address");
+		srdma_message_array(&w, n);
+		for (size_t i = 0; i < n; i++)
+			srdma_message_uint(&w, 65536);
+		expect_illegal(&w);
+	}
 	begin(&w, 1);
 	srdma_message_text(&w, "data");
 	srdma_message_bytes(&w, data, sizeof(data));
