@@ -53,7 +53,7 @@ static const struct {
 	[SRDMA_CTL_PROVE] = { "PROVE", { FIXED(72), FIXED(40) } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { FIXED(2056), FIXED(0) } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { FIXED(8), FIXED(7188) } },
-	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { FIXED(88), FIXED(0) } },
+	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { FIXED(92), FIXED(0) } },
 #undef FIXED
 };
 
