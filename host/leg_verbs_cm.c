@@ -11,28 +11,14 @@
 #include "host/error.h"
 #include "host/host_device.h"
 #include "host/socket.h"
+#include "port/leg_hello.h"
 #include "port/leg_time.h"
 
-/* Private data of a REQ and of a REJ (docs/local-interface.md 2.4). */
 enum {
-	HELLO_LEN = 56,
-	HELLO_VERSION = 5,
-	HELLO_KIND = 6,
-	HELLO_TOKEN = 8,
-	HELLO_RING_ADDR = 24,
-	HELLO_RING_RKEY = 32,
-	HELLO_RING = 36,
-	REFUSAL_VERSION = 5,
-	REFUSAL_REASON = 6,
-	REFUSAL_LEN = 7,
-	VERSION = 1,
-	KIND_LEG = 1,
 	/* Linux may miss that a neighbour was resolved, and report it only
 	 * after the time-out: it is short, and the attempt is repeated. */
 	RESOLVE_MS = 200,
 };
-
-static const uint8_t MAGIC[5] = { 's', 'r', 'd', 'm', 'a' };
 
 /* A connection that is being made. */
 struct attempt {
@@ -56,11 +42,11 @@ static int refusal_of(const struct rdma_cm_event *event)
 	const uint8_t *data = p->private_data;
 
 	if (event->event != RDMA_CM_EVENT_REJECTED || !data ||
-	    p->private_data_len < REFUSAL_LEN ||
-	    memcmp(data, MAGIC, sizeof(MAGIC)) != 0 ||
-	    data[REFUSAL_VERSION] != VERSION)
+	    p->private_data_len < SRDMA_REFUSAL_LEN ||
+	    memcmp(data, SRDMA_HELLO_MAGIC, SRDMA_HELLO_MAGIC_LEN) != 0 ||
+	    data[SRDMA_HELLO_AT_VERSION] != SRDMA_HELLO_VERSION)
 		return 0;
-	return data[REFUSAL_REASON];
+	return data[SRDMA_REFUSAL_AT_REASON];
 }
 
 /* The next event, if one arrived. 0 or -errno. */
@@ -107,7 +93,7 @@ static int refused(const struct attempt *a, int refusal)
 				       "no worker accepts legs at %s: see that "
 				       "it runs, and its --host-dev",
 				       at);
-	case 1:
+	case SRDMA_REFUSE_HELLO:
 		return srdma_error_set(
 			-EPROTO,
 			"the worker at %s refused the leg: this "
@@ -115,13 +101,13 @@ static int refused(const struct attempt *a, int refusal)
 			"permits no READ: use a worker and a "
 			"library of the same release",
 			at);
-	case 2:
+	case SRDMA_REFUSE_TOKEN:
 		return srdma_error_set(-EACCES,
 				       "the worker at %s refused the leg: no "
 				       "leg with this token and ring is "
 				       "expected: open another PD",
 				       at);
-	case 3:
+	case SRDMA_REFUSE_LIMIT:
 		return srdma_error_set(-EDQUOT,
 				       "the worker at %s refused the leg: its "
 				       "limit of connections is reached: close "
@@ -254,34 +240,35 @@ static int to_state(const struct attempt *a, enum ibv_qp_state state)
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	if (leg->limits.atomic_cap != IBV_ATOMIC_NONE)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-	attr.min_rnr_timer = SRDMA_LEG_VERBS_RNR_TIMER;
+	attr.min_rnr_timer = SRDMA_LEG_RNR_TIMER;
 	attr.timeout = SRDMA_LEG_ACK_TIMEOUT;
 	attr.retry_cnt = SRDMA_LEG_RETRIES;
-	attr.rnr_retry = SRDMA_LEG_VERBS_RNR_RETRIES;
+	attr.rnr_retry = SRDMA_LEG_RNR_RETRIES;
 	err = leg->rdma->modify_qp(leg->qp, &attr, mask);
 	errno = err;
 	return err ? failed(a, "ibv_modify_qp") : 0;
 }
 
-static void write_hello(uint8_t hello[HELLO_LEN], const struct attempt *a)
+static void write_hello(uint8_t hello[SRDMA_HELLO_LEN], const struct attempt *a)
 {
 	const struct srdma_leg_verbs *leg = a->leg;
 
-	memset(hello, 0, HELLO_LEN);
-	memcpy(hello, MAGIC, sizeof(MAGIC));
-	hello[HELLO_VERSION] = VERSION;
-	hello[HELLO_KIND] = KIND_LEG;
-	memcpy(hello + HELLO_TOKEN, a->params->token, SRDMA_TOKEN_LEN);
-	srdma_store64(hello + HELLO_RING_ADDR, (uintptr_t)leg->records);
-	srdma_store32(hello + HELLO_RING_RKEY, leg->records_mr->rkey);
-	srdma_store32(hello + HELLO_RING, leg->ring);
+	memset(hello, 0, SRDMA_HELLO_LEN);
+	memcpy(hello, SRDMA_HELLO_MAGIC, SRDMA_HELLO_MAGIC_LEN);
+	hello[SRDMA_HELLO_AT_VERSION] = SRDMA_HELLO_VERSION;
+	hello[SRDMA_HELLO_AT_KIND] = SRDMA_HELLO_KIND_LEG;
+	memcpy(hello + SRDMA_HELLO_AT_TOKEN, a->params->token, SRDMA_TOKEN_LEN);
+	srdma_store64(hello + SRDMA_HELLO_AT_RING_ADDR,
+		      (uintptr_t)leg->records);
+	srdma_store32(hello + SRDMA_HELLO_AT_RING_RKEY, leg->records_mr->rkey);
+	srdma_store32(hello + SRDMA_HELLO_AT_RING, leg->ring);
 }
 
 static int request(const struct attempt *a)
 {
 	struct srdma_leg_verbs *leg = a->leg;
 	const int most = leg->limits.max_qp_rd_atom;
-	uint8_t hello[HELLO_LEN];
+	uint8_t hello[SRDMA_HELLO_LEN];
 	struct rdma_conn_param param = {
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
@@ -291,7 +278,7 @@ static int request(const struct attempt *a)
 					  : SRDMA_LEG_VERBS_READS),
 		.initiator_depth = 1,
 		.retry_count = SRDMA_LEG_RETRIES,
-		.rnr_retry_count = SRDMA_LEG_VERBS_RNR_RETRIES,
+		.rnr_retry_count = SRDMA_LEG_RNR_RETRIES,
 		.qp_num = leg->qp->qp_num,
 	};
 	int err;

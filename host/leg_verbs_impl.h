@@ -7,13 +7,9 @@
 #include "host/verbs_queue.h"
 
 enum {
-	/* No limit: a worker that is stopped posts no receives, but its device
-	 * answers. Heartbeats limit the time. */
-	SRDMA_LEG_VERBS_RNR_RETRIES = 7,
-	SRDMA_LEG_VERBS_RNR_TIMER = 20, /* code of IBTA: 10.24 ms */
-	SRDMA_LEG_VERBS_READS = 16,	/* READs and atomics of the worker in
+	SRDMA_LEG_VERBS_READS = 16, /* READs and atomics of the worker in
 					flight, at most */
-	SRDMA_LEG_VERBS_WHY = 160,	/* bytes of the text */
+	SRDMA_LEG_VERBS_WHY = 160,  /* bytes of the text */
 };
 
 struct srdma_leg_verbs {

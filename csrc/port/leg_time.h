@@ -15,6 +15,11 @@
 enum srdma_leg_time {
 	SRDMA_LEG_ACK_TIMEOUT = 19, /* code of IBTA, of local ACK timeout */
 	SRDMA_LEG_RETRIES = 4,
+	/* of the host, whose SENDs need receives of the worker: no limit. A
+	 * stopped worker posts none, but its device answers. Heartbeats limit
+	 * the time. */
+	SRDMA_LEG_RNR_RETRIES = 7,
+	SRDMA_LEG_RNR_TIMER = 20, /* of the host, code of IBTA: 10.24 ms */
 	SRDMA_LEG_BEAT_MS = 2000, /* between two heartbeats */
 	/* time after which a heartbeat without an ack ends the leg */
 	SRDMA_LEG_SILENCE_MS = 11000,

@@ -45,7 +45,14 @@ from srdma._engine.verbs_cm import (
     split_address,
 )
 from srdma.control import forked
-from srdma.native.constants import LEG_ACK_TIMEOUT, LEG_RETRIES, RECORD_LEN, SLOT_LEN
+from srdma.native.constants import (
+    LEG_ACK_TIMEOUT,
+    LEG_RETRIES,
+    LEG_RNR_RETRIES,
+    LEG_RNR_TIMER,
+    RECORD_LEN,
+    SLOT_LEN,
+)
 
 try:
     from srdma.native.verbs_queue import SENDS, SLOTS_LEN, VerbsQueue, receives
@@ -62,8 +69,6 @@ except ImportError:  # before rdma-core 50
 
 MAX_READS = 16
 CONNECT_SECONDS = 10.0
-RNR_RETRIES = 6  # 7 would mean no limit
-RNR_TIMER = 20  # code of IBTA: 10.24 ms
 LOST = "the worker does not acknowledge: its machine or device, or the link to it, is lost"
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
@@ -213,7 +218,7 @@ class VerbsLeg:
             resources=MAX_READS,
             depth=1,
             retry=LEG_RETRIES,
-            rnr_retry=RNR_RETRIES,
+            rnr_retry=LEG_RNR_RETRIES,
             qp_num=self._qp.qp_num,
             data_len=len(hello),
         )
@@ -227,7 +232,7 @@ class VerbsLeg:
             if self._has_atomics:
                 attr.qp_access_flags |= e.IBV_ACCESS_REMOTE_ATOMIC
         elif state == e.IBV_QPS_RTR:
-            attr.min_rnr_timer = RNR_TIMER
+            attr.min_rnr_timer = LEG_RNR_TIMER
         else:
             attr.timeout = LEG_ACK_TIMEOUT
             attr.retry_cnt = LEG_RETRIES

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from srdma.control import Control, Limits
+from srdma.control.lasting import KEPT
 from srdma.keyex.fields import ExchangeError
 
 User = int | str  # a uid, the name of a [[container]], or NAME:UID of a [[host]]
 
 MODE = 0o600
-KEEP_LEGS = 30  # seconds for which legs of another computer live without a control link
 NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
 KEYS = {"name", "path", "mode", "owner", "group", "identities", "quota"}
 LIMITS = tuple(field.name for field in fields(Limits))
@@ -82,7 +82,7 @@ def restricted(path: Path, trusted: int | None, user: User, limits: Limits) -> C
     control = Control.connect(path, user=trusted)
     try:
         control.agent()
-        control.restrict(account(user), limits, KEEP_LEGS if host_of(user) else 0)
+        control.restrict(account(user), limits, KEPT if host_of(user) else 0)
     except BaseException:
         control.close()
         raise

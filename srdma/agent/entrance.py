@@ -10,14 +10,17 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from srdma.agent.accept import accepted, listens
+from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
+from srdma.errors import Error
 from srdma.gid import plain_address
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.tls import PeerClosed, no_wait
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
@@ -37,7 +40,20 @@ class Candidate:
     task: asyncio.Task[None] = field(init=False)
 
 
-class Entrance(ABC):
+class Connection(Protocol):
+    """A connection whose handshake is under way."""
+
+    async def handshake(self, turn: Callable[[], Awaitable[None]]) -> None:
+        """Complete it. turn: see Outer. Raises ExchangeError, PeerClosed."""
+
+    def drop(self) -> None:
+        """Close it at once."""
+
+
+C = TypeVar("C", bound="Connection")
+
+
+class Entrance(ABC, Generic[C]):
     """Accepts the connections of one listening socket, and limits those that are candidates."""
 
     def __init__(self, sock: socket.socket, know: Callable[[str], bool]) -> None:
@@ -48,9 +64,18 @@ class Entrance(ABC):
         self._turns = asyncio.Lock()
 
     @abstractmethod
-    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
-        """Complete the handshake, or close the socket, which has bytes to read. It is a candidate
-        until this returns."""
+    async def _opened(self, sock: socket.socket) -> tuple[C, Identity]:
+        """A connection that owns the socket, and the local identity of its handshake. Raises Error,
+        OSError."""
+
+    @abstractmethod
+    def _taken(self, connection: C, own: Identity) -> None:
+        """The handshake is complete: check the peer, and own the connection. Raises
+        ExchangeError."""
+
+    @abstractmethod
+    async def _refuse(self, address: str, connection: C, error: ExchangeError) -> None:
+        """Report the error, here and to the peer at this address."""
 
     async def run(self) -> NoReturn:
         """Admit peers until this is cancelled. Raises ExchangeError if the socket is shut down."""
@@ -106,6 +131,32 @@ class Entrance(ABC):
                 await self._bring(candidate, sock)
         finally:
             self._candidates.pop(candidate, None)
+
+    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
+        """Complete the handshake, or close the socket, which has bytes to read. It is a candidate
+        until this returns."""
+        try:
+            connection, own = await self._opened(sock)
+        except (Error, OSError):
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        kept = False
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                own.clock.check(own.credentials)
+                await connection.handshake(no_wait if candidate.known else self._turn)
+            self._taken(connection, own)
+            kept = True
+        except ExchangeError as error:
+            await self._refuse(candidate.address, connection, error)
+        except (TimeoutError, PeerClosed):
+            pass
+        finally:
+            if not kept:
+                connection.drop()
 
     async def _turn(self) -> None:
         """Wait for the turn of an unknown address: one in each pass of the event loop."""

@@ -6,7 +6,6 @@ candidate (entrance.py).
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import secrets
 import socket
@@ -17,19 +16,18 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User
-from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
+from srdma.agent.entrance import Entrance
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
 from srdma.agent.peers import Peer
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
-from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
-from srdma.keyex.tls import Outer, PeerClosed, no_wait
+from srdma.keyex.tls import Outer
 
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
 WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
@@ -167,7 +165,7 @@ class Admission:
                 stream.link.refused(error.code)
 
 
-class Listener(Entrance):
+class Listener(Entrance[Link]):
     """Admits the peers of one listening socket."""
 
     def __init__(
@@ -195,35 +193,20 @@ class Listener(Entrance):
         finally:
             self._admission.arrivals.close(self)
 
-    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
-        try:
-            own = self._own()
-            outer = await self._outer(sock, own)
-            link = Link(outer, "server", self._admission.links.port_of(outer))
-        except (Error, OSError):
-            sock.close()
-            return
-        except BaseException:
-            sock.close()
-            raise
-        kept = False
-        try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                own.clock.check(own.credentials)
-                await link.handshake(no_wait if candidate.known else self._turn)
-            own = self._identity(link, own)
-            own.check(link.identity)
-            self._admission.links.accepted(link, own)
-            link.start(partial(self._admission.opened, self, own))
-            kept = True
-        except ExchangeError as error:
-            self.refused(candidate.address, error)
-            await link.abort(encoded(error))
-        except (TimeoutError, PeerClosed):
-            pass
-        finally:
-            if not kept:
-                link.drop()
+    async def _opened(self, sock: socket.socket) -> tuple[Link, Identity]:
+        own = self._own()
+        outer = await self._outer(sock, own)
+        return Link(outer, "server", self._admission.links.port_of(outer)), own
+
+    def _taken(self, link: Link, own: Identity) -> None:
+        own = self._identity(link, own)
+        own.check(link.identity)
+        self._admission.links.accepted(link, own)
+        link.start(partial(self._admission.opened, self, own))
+
+    async def _refuse(self, address: str, link: Link, error: ExchangeError) -> None:
+        self.refused(address, error)
+        await link.abort(encoded(error))
 
     async def _outer(self, sock: socket.socket, own: Identity) -> Outer:
         return await Outer.open(sock, "server", own.credentials)

@@ -218,10 +218,15 @@ class Service:
 
     def _adopted_over(self, task: asyncio.Task[None], keys: list[tuple[Path, int]]) -> None:
         del self._tasks[task]
-        for key in keys:
-            del self._adopted[key]
+        self._forget(task, keys)
         if not task.cancelled() and (fault := task.exception()):
             self.audit("fault", text=f"{type(fault).__name__}: {fault}")
+
+    def _forget(self, task: asyncio.Task[None], keys: list[tuple[Path, int]]) -> None:
+        """The programs of a session cannot come back any more. A QPN may be of a newer session."""
+        for key in keys:
+            if key in self._adopted and self._adopted[key][1] is task:
+                del self._adopted[key]
 
     async def _serve(self, sock: socket.socket, uid: User) -> None:
         try:
@@ -267,8 +272,7 @@ class Service:
         try:
             yield
         finally:
-            for key in keys:
-                del self._adopted[key]
+            self._forget(task, keys)
 
     async def _do(self, channel: Channel) -> Kept:
         """Do what the first message says. Returns a session that is READY."""

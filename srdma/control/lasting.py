@@ -20,7 +20,7 @@ from srdma.control.client import TIMEOUT, Control
 from srdma.control.messages import Kind
 from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
 
-KEPT = 30.0  # seconds for which the worker keeps a leg (agent/accounts.py)
+KEPT = 30  # seconds for which the worker keeps a leg of another computer
 PAUSE = 0.25  # seconds between two attempts
 LOOK = 1.0  # seconds between two looks at whether the object still exists
 # Requests that may be sent twice. The others make something, which the program would not know.

@@ -91,6 +91,8 @@ cdef extern from "port/leg_time.h":
     enum:
         SRDMA_LEG_ACK_TIMEOUT
         SRDMA_LEG_RETRIES
+        SRDMA_LEG_RNR_RETRIES
+        SRDMA_LEG_RNR_TIMER
         SRDMA_LEG_BEAT_MS
         SRDMA_LEG_SILENCE_MS
 
@@ -180,6 +182,8 @@ RING_LEAST = SRDMA_MIN_RING  # records in the completion ring of a PD
 RING_MOST = SRDMA_MAX_RING
 LEG_ACK_TIMEOUT = SRDMA_LEG_ACK_TIMEOUT  # of a leg over verbs, code of IBTA
 LEG_RETRIES = SRDMA_LEG_RETRIES
+LEG_RNR_RETRIES = SRDMA_LEG_RNR_RETRIES
+LEG_RNR_TIMER = SRDMA_LEG_RNR_TIMER  # code of IBTA
 LEG_BEAT_MS = SRDMA_LEG_BEAT_MS
 LEG_SILENCE_MS = SRDMA_LEG_SILENCE_MS
 PING_MS = SRDMA_DEFAULT_PING_MS  # silence in ms after which a QP sends a keepalive

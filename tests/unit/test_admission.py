@@ -267,7 +267,7 @@ def test_handshake_has_a_limit(
                 time.sleep(0.01)
             assert sock.recv(1) == b""
 
-    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT", 0.5)
+    monkeypatch.setattr(entrance, "HANDSHAKE_TIMEOUT", 0.5)
     assert served(identities, peer) == []
 
 

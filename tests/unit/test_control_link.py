@@ -19,16 +19,18 @@ import pytest
 from srdma.agent.remote import link as links
 from srdma.agent.remote import relay as relays
 from srdma.agent.remote.link import BODY_MAX, Link, Type, Wire
-from srdma.agent.remote.relay import CONTROL_MAX, Relay
+from srdma.agent.remote.relay import Relay
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import STREAM_LEN
 from srdma.keyex.tls import Truncated
+from srdma.native.control import MAX_MESSAGE
 from tests.control_players import HELLO, RawPeer, illegal_frames
 from tests.tls_players import BlockingTLS
 
 PATIENCE = 30.0  # seconds; long enough for a busy machine
 OPEN = {"to": "agent", "uid": 1}
+LATER = 2
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
 class End:
     """A Link in a thread, and a peer with blocking calls. An agent's link, unless proxy.
 
-    accept: what the agent does with a new stream. socks: local ends of the streams.
+    socks: local ends of the streams. later: streams of uid LATER, which the agent does not answer.
     """
 
     def __init__(self, credentials: Credentials, *, proxy: bool = False) -> None:
@@ -50,6 +52,7 @@ class End:
         self.proxy = proxy
         self.kind = socket.SOCK_SEQPACKET
         self.socks: list[socket.socket] = []
+        self.later: list[int] = []
         ours, theirs = socket.socketpair()
         theirs.settimeout(PATIENCE)
         self._thread = threading.Thread(
@@ -62,15 +65,18 @@ class End:
     async def _run(self, sock: socket.socket, credentials: Credentials) -> None:
         self.loop = asyncio.get_running_loop()
         role = "client" if self.proxy else "server"
-        wire = await Wire.open(sock, role, credentials)
-        await wire.handshake()
-        self.link = Link(wire, None if self.proxy else self._opened)
+        self.link = Link(await Wire.open(sock, role, credentials))
+        await self.link.handshake()
+        self.link.opened = None if self.proxy else self._opened
         with contextlib.suppress(asyncio.CancelledError):
             self.result.set_result(await self.link.run())
 
     def _opened(self, number: int, fields: dict[str, Any]) -> None:
-        if fields["uid"]:
-            self.link.accept(number, relay := self.relay())
+        if fields["uid"] == LATER:
+            self.later.append(number)
+        elif fields["uid"]:
+            relay = self.relay()
+            assert self.link.accept(number, relay)
             relay.start(number)
         else:
             self.link.refuse(number, ExchangeError("policy", "not you"))
@@ -176,7 +182,7 @@ def test_messages_of_a_control_connection(agent: End) -> None:
     agent.send(1, Type.OPEN, OPEN)
     agent.take()
     (sock,) = agent.socks
-    for size in (1, CONTROL_MAX):
+    for size in (1, MAX_MESSAGE):
         agent.send(1, Type.DATA, b"q" * size)
         agent.send(1, Type.DATA, b"r" * size)
         assert [sock.recv(9000), sock.recv(9000)] == [b"q" * size, b"r" * size]
@@ -195,15 +201,69 @@ def test_stream_that_is_refused(agent: End) -> None:
     assert cbor2.loads(body) == {"code": "policy", "text": "not you"}
 
 
+def test_stream_that_ends_before_its_answer(agent: End) -> None:
+    agent.greet()
+    for number in (1, 2):
+        agent.send(number, Type.OPEN, {**OPEN, "uid": LATER})
+        agent.send(number, Type.END)
+    agent.send(3, Type.OPEN, OPEN)
+    assert agent.take() == (3, Type.OPENED, b"")
+    assert agent.later == [1, 2]
+    assert not agent.call(lambda: agent.link.accept(1, agent.relay()))
+    agent.call(lambda: agent.link.refuse(2, ExchangeError("policy", "late")))
+    assert agent.call(lambda: agent.link.streams) == 1
+    agent.socks[0].send(b"next")
+    assert agent.take() == (3, Type.DATA, b"next")
+
+
+def test_streams_of_a_link_are_limited(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream without an answer counts too."""
+    monkeypatch.setattr(links, "STREAMS_MAX", 2)
+    agent.greet()
+    agent.send(1, Type.OPEN, {**OPEN, "uid": LATER})
+    agent.send(2, Type.OPEN, OPEN)
+    assert agent.take() == (2, Type.OPENED, b"")
+    agent.send(3, Type.OPEN, OPEN)
+    number, kind, body = agent.take()
+    assert (number, kind, cbor2.loads(body)["code"]) == (3, Type.END, "busy")
+    agent.send(2, Type.END)
+    agent.send(4, Type.OPEN, OPEN)
+    assert agent.take() == (4, Type.OPENED, b"")
+
+
+def test_stream_that_ends_after_its_answer(proxy: End) -> None:
+    """OPENED and END arrive before the program's bytes are read: the socket is not watched, because
+    its descriptor may be of another file by then."""
+    proxy.greet()
+
+    async def begin() -> None:
+        relay = proxy.relay()
+        relay.ready = asyncio.get_running_loop().create_future()
+        number = proxy.link.open(relay, OPEN)
+        await relay.ready
+        while not relay._closed:
+            await asyncio.sleep(0.01)
+        relay.start(number)
+        with pytest.raises(KeyError):
+            asyncio.get_running_loop()._selector.get_key(relay._fd)  # type: ignore[attr-defined]
+
+    started = asyncio.run_coroutine_threadsafe(begin(), proxy.loop)
+    assert proxy.take()[:2] == (1, Type.OPEN)
+    proxy.send(1, Type.OPENED)
+    proxy.send(1, Type.END)
+    started.result(PATIENCE)
+    assert proxy.socks[0].recv(1) == b""
+
+
 @pytest.mark.parametrize("side", ["peer", "local"])
 def test_long_control_messages(agent: End, side: str) -> None:
     agent.greet()
     agent.send(1, Type.OPEN, OPEN)
     agent.take()
     if side == "peer":
-        agent.send(1, Type.DATA, bytes(CONTROL_MAX + 1))
+        agent.send(1, Type.DATA, bytes(MAX_MESSAGE + 1))
     else:
-        agent.socks[0].send(bytes(CONTROL_MAX + 1))
+        agent.socks[0].send(bytes(MAX_MESSAGE + 1))
     number, kind, body = agent.take()
     assert (number, kind) == (1, Type.END)
     assert "more than 8192 bytes" in cbor2.loads(body)["text"]
@@ -227,8 +287,8 @@ def test_program_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch)
     agent.send(1, Type.OPEN, OPEN)
     agent.send(2, Type.OPEN, OPEN)
     assert [agent.take()[0], agent.take()[0]] == [1, 2]
-    for _ in range(relays.WAITING_MAX // CONTROL_MAX + 300):
-        agent.send(1, Type.DATA, bytes(CONTROL_MAX))
+    for _ in range(relays.WAITING_MAX // MAX_MESSAGE + 300):
+        agent.send(1, Type.DATA, bytes(MAX_MESSAGE))
     agent.send(2, Type.DATA, b"mine")
     assert agent.socks[1].recv(10) == b"mine"
     number, kind, body = agent.take()

@@ -20,7 +20,7 @@ import pytest
 
 from srdma.agent import takeover
 from srdma.agent.channel import Absent, Channel
-from srdma.agent.policy import Policy
+from srdma.agent.policy import Policy, Private
 from srdma.agent.record import Record
 from srdma.agent.service import Service
 from srdma.agent.session import Session
@@ -608,6 +608,31 @@ def test_two_programs_that_rejoin_at_once() -> None:
         return [session.returned(channel) for channel in channels]
 
     assert asyncio.run(both()) == [False, True, False]
+
+
+def test_session_whose_qpn_is_of_a_newer_one() -> None:
+    """The worker used the QPN of a destroyed QP again before the former session ended."""
+
+    async def both() -> list[Any]:
+        service, place = Service(Private()), Path("worker.ctl")
+        over = [asyncio.Event(), asyncio.Event()]
+        sessions: list[Any] = [SimpleNamespace(qpns=[7], remote=True) for _ in over]
+
+        async def hold(which: int) -> None:
+            with service._returnable(sessions[which], cast(Any, SimpleNamespace(path=place))):
+                await over[which].wait()
+
+        tasks = [asyncio.ensure_future(hold(which)) for which in (0, 1)]
+        found = []
+        for which in (0, 1):
+            await asyncio.sleep(0)
+            over[which].set()
+            await tasks[which]
+            session, _ = service._adopted.get((place, 7), (None, None))
+            found.append(session is sessions[1])
+        return found
+
+    assert asyncio.run(both()) == [True, False]
 
 
 def test_rejoin_of_a_session_that_was_not_adopted(place: Place) -> None:

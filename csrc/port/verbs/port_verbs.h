@@ -10,11 +10,14 @@
 
 #include <stdint.h>
 
+#include "port/leg_hello.h"
 #include "port/port.h"
 
 enum srdma_port_verbs_kind {
-	SRDMA_PORT_VERBS_HOST = 1, /* legs: no reserve, commit or connect */
-	SRDMA_PORT_VERBS_WIRE = 2, /* no read, write, complete, leg or region */
+	/* legs: no reserve, commit or connect */
+	SRDMA_PORT_VERBS_HOST = SRDMA_HELLO_KIND_LEG,
+	/* no read, write, complete, leg or region */
+	SRDMA_PORT_VERBS_WIRE = SRDMA_HELLO_KIND_WIRE,
 };
 
 enum { SRDMA_PORT_VERBS_WHY_LEN = 192 };

@@ -4,21 +4,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "port/leg_hello.h"
 
-/*
- * Private data of a REQ (docs/local-interface.md 2.4): magic 5 | version 1 |
- * kind 1 | zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero.
- * The CM pads it, so it arrives with its full length.
- */
 enum {
-	HELLO_LEN = 56,
-	HELLO_VERSION = 5,
-	HELLO_KIND = 6,
-	HELLO_TOKEN = 8,
-	HELLO_RING_ADDR = 24,
-	HELLO_RING_RKEY = 32,
-	HELLO_RING = 36,
-	REFUSAL_LEN = 7,
 	BACKLOG = 128,
 	/*
 	 * Linux may miss that a neighbour was resolved and check again only
@@ -28,15 +16,11 @@ enum {
 	RESOLVE_TRIES = 20,
 };
 
-enum refusal { REFUSE_HELLO = 1, REFUSE_TOKEN = 2, REFUSE_LIMIT = 3 };
-
-static const uint8_t MAGIC[5] = { 's', 'r', 'd', 'm', 'a' };
-
 /* Copy of a CM event: the event must be acknowledged before rdma_destroy_id. */
 struct note {
 	enum rdma_cm_event_type type;
 	struct rdma_cm_id *id;
-	uint8_t hello[HELLO_LEN];
+	uint8_t hello[SRDMA_HELLO_LEN];
 	uint8_t hello_len;
 	uint8_t reads; /* initiator_depth of the peer: READs and atomics that
 			  we may have in flight */
@@ -98,8 +82,9 @@ static void address_resolved(struct srdma_verbs_conn *conn)
 
 static void route_resolved(struct srdma_verbs_conn *conn)
 {
-	uint8_t hello[HELLO_LEN] = {
-		[HELLO_VERSION] = 1, [HELLO_KIND] = SRDMA_PORT_VERBS_WIRE
+	uint8_t hello[SRDMA_HELLO_LEN] = {
+		[SRDMA_HELLO_AT_VERSION] = SRDMA_HELLO_VERSION,
+		[SRDMA_HELLO_AT_KIND] = SRDMA_HELLO_KIND_WIRE,
 	};
 	struct rdma_conn_param param = {
 		.private_data = hello,
@@ -111,7 +96,7 @@ static void route_resolved(struct srdma_verbs_conn *conn)
 		.qp_num = conn->qp->qp_num,
 	};
 
-	memcpy(hello, MAGIC, sizeof(MAGIC));
+	memcpy(hello, SRDMA_HELLO_MAGIC, SRDMA_HELLO_MAGIC_LEN);
 	if (srdma_verbs_conn_init(conn) || rdma_connect(conn->id, &param))
 		srdma_verbs_conn_end(conn, -EHOSTUNREACH);
 	else
@@ -128,12 +113,14 @@ static void answered(struct srdma_verbs_conn *conn)
 
 /* --- accepting ------------------------------------------------------ */
 
-static void refuse(const struct note *note, enum refusal reason)
+static void refuse(const struct note *note, enum srdma_hello_refusal reason)
 {
-	uint8_t text[REFUSAL_LEN] = { [HELLO_VERSION] = 1,
-				      [REFUSAL_LEN - 1] = (uint8_t)reason };
+	uint8_t text[SRDMA_REFUSAL_LEN] = {
+		[SRDMA_HELLO_AT_VERSION] = SRDMA_HELLO_VERSION,
+		[SRDMA_REFUSAL_AT_REASON] = (uint8_t)reason,
+	};
 
-	memcpy(text, MAGIC, sizeof(MAGIC));
+	memcpy(text, SRDMA_HELLO_MAGIC, SRDMA_HELLO_MAGIC_LEN);
 	rdma_reject(note->id, text, sizeof(text));
 	rdma_destroy_id(note->id);
 }
@@ -154,18 +141,18 @@ static int came_here(const struct srdma_verbs_port *port,
 static int hello_legal(const struct srdma_verbs_port *port,
 		       const struct note *note)
 {
-	return note->hello_len == HELLO_LEN &&
-	       !memcmp(note->hello, MAGIC, sizeof(MAGIC)) &&
-	       note->hello[HELLO_VERSION] == 1 &&
-	       note->hello[HELLO_KIND] == (uint8_t)port->kind &&
-	       !note->hello[HELLO_KIND + 1];
+	return note->hello_len == SRDMA_HELLO_LEN &&
+	       !memcmp(note->hello, SRDMA_HELLO_MAGIC, SRDMA_HELLO_MAGIC_LEN) &&
+	       note->hello[SRDMA_HELLO_AT_VERSION] == SRDMA_HELLO_VERSION &&
+	       note->hello[SRDMA_HELLO_AT_KIND] == (uint8_t)port->kind &&
+	       !note->hello[SRDMA_HELLO_AT_ZERO];
 }
 
 /* The leg that waits for this token. A token is valid for one connection. */
 static struct srdma_verbs_conn *claim(struct srdma_verbs_port *port,
 				      const struct note *note)
 {
-	const uint8_t *token = note->hello + HELLO_TOKEN;
+	const uint8_t *token = note->hello + SRDMA_HELLO_AT_TOKEN;
 	struct srdma_verbs_conn *conn, *found = NULL;
 	uint32_t i;
 
@@ -175,11 +162,12 @@ static struct srdma_verbs_conn *claim(struct srdma_verbs_port *port,
 		    srdma_equal(conn->token, token, SRDMA_TOKEN_LEN))
 			found = conn;
 	}
-	if (!found || srdma_load32(note->hello + HELLO_RING) != found->ring)
+	if (!found ||
+	    srdma_load32(note->hello + SRDMA_HELLO_AT_RING) != found->ring)
 		return NULL;
 	srdma_wipe(found->token, SRDMA_TOKEN_LEN);
-	found->ring_addr = srdma_load64(note->hello + HELLO_RING_ADDR);
-	found->ring_rkey = srdma_load32(note->hello + HELLO_RING_RKEY);
+	found->ring_addr = srdma_load64(note->hello + SRDMA_HELLO_AT_RING_ADDR);
+	found->ring_rkey = srdma_load32(note->hello + SRDMA_HELLO_AT_RING_RKEY);
 	return found;
 }
 
@@ -215,15 +203,15 @@ static void requested(struct srdma_verbs_port *port, const struct note *note)
 	/* With a depth of 0, a READ from host memory would never complete. */
 	if (!hello_legal(port, note) || !came_here(port, note) ||
 	    (!wire && !note->reads)) {
-		refuse(note, REFUSE_HELLO);
+		refuse(note, SRDMA_REFUSE_HELLO);
 		return;
 	}
 	if (wire && srdma_verbs_conn_create(&conn, port, 0)) {
-		refuse(note, REFUSE_LIMIT);
+		refuse(note, SRDMA_REFUSE_LIMIT);
 		return;
 	}
 	if (!wire && !(conn = claim(port, note))) {
-		refuse(note, REFUSE_TOKEN);
+		refuse(note, SRDMA_REFUSE_TOKEN);
 		return;
 	}
 	conn->id = note->id;
@@ -296,9 +284,10 @@ static int next_note(struct srdma_verbs_port *port, struct note *note)
 		param = &event->param.conn;
 		note->reads = param->initiator_depth;
 		if (param->private_data &&
-		    param->private_data_len >= HELLO_LEN) {
-			note->hello_len = HELLO_LEN;
-			memcpy(note->hello, param->private_data, HELLO_LEN);
+		    param->private_data_len >= SRDMA_HELLO_LEN) {
+			note->hello_len = SRDMA_HELLO_LEN;
+			memcpy(note->hello, param->private_data,
+			       SRDMA_HELLO_LEN);
 		}
 	}
 	rdma_ack_cm_event(event);

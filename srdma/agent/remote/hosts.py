@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -12,9 +13,9 @@ from srdma.agent.accounts import User, remote_user
 from srdma.agent.audit import Audit
 from srdma.agent.client import message_of
 from srdma.agent.clock import HostTime
-from srdma.agent.entrance import HANDSHAKE_TIMEOUT, Candidate, Entrance
+from srdma.agent.entrance import Entrance
 from srdma.agent.remote.entries import HostEntry
-from srdma.agent.remote.link import Link, Wire, refuse
+from srdma.agent.remote.link import Link, Wire
 from srdma.agent.remote.relay import Relay
 from srdma.agent.session import LOST
 from srdma.agent.settings import Identity
@@ -22,7 +23,6 @@ from srdma.agent.tasks import cancelled
 from srdma.control import Control
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError, integer
-from srdma.keyex.tls import PeerClosed
 
 LINKS_MAX = 4  # of one [[host]]
 LOOK = 1.0  # seconds between two looks at the policy
@@ -49,7 +49,7 @@ class House(Protocol):
     async def restricted(self, path: Path, user: User) -> Control: ...
 
 
-class Hosts(Entrance):
+class Hosts(Entrance[Link]):
     """Admits proxies at the address of [control]."""
 
     def __init__(self, sock: socket.socket, rule: Rule, house: House) -> None:
@@ -67,47 +67,26 @@ class Hosts(Entrance):
             for task in [looking, *self._tasks]:
                 await cancelled(task)
 
-    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
+    async def _opened(self, sock: socket.socket) -> tuple[Link, Identity]:
         own = self._rule.control_identity()
-        try:
-            wire = await Wire.open(sock, "server", own.credentials)
-        except (Error, OSError):
-            sock.close()
-            return
-        except BaseException:
-            sock.close()
-            raise
-        kept = False
-        try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                own.clock.check(own.credentials)
-                identity, _ = await wire.handshake(self._turn)
-            own.check(identity)
-            host = self._rule.host_named(identity)
-            if host is None:
-                raise ExchangeError("identity", "the policy was replaced during the handshake")
-            self._begin(wire, host)
-            kept = True
-        except ExchangeError as error:
-            self._house.audit(
-                "refused", address=candidate.address, code=error.code, text=error.text
-            )
-            await refuse(wire, error)
-        except (TimeoutError, PeerClosed):
-            pass
-        finally:
-            if not kept:
-                wire.drop()
+        return Link(await Wire.open(sock, "server", own.credentials)), own
 
-    def _begin(self, wire: Wire, host: HostEntry) -> None:
-        link: Link
-        link = Link(wire, lambda number, fields: self._opened(link, host, number, fields))
-        link.greeted = lambda: self._greeted(link, host)
+    def _taken(self, link: Link, own: Identity) -> None:
+        own.check(link.identity)
+        host = self._rule.host_named(link.identity)
+        if host is None:
+            raise ExchangeError("identity", "the policy was replaced during the handshake")
+        link.opened = partial(self._stream, link, host)
+        link.greeted = partial(self._greeted, link, host)
         same = [each for each, of in self._links.items() if of.name == host.name]
         if len(same) >= LINKS_MAX:
             same[0].stop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
         self._links[link] = host
         self._later(self._run(link, host))
+
+    async def _refuse(self, address: str, link: Link, error: ExchangeError) -> None:
+        self._house.audit("refused", address=address, code=error.code, text=error.text)
+        await link.abort(error)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -137,7 +116,7 @@ class Hosts(Entrance):
                 if now is None or now.name != host.name:
                     link.stop(ExchangeError("policy", "the policy has this host no more"))
 
-    def _opened(self, link: Link, host: HostEntry, number: int, fields: dict[str, Any]) -> None:
+    def _stream(self, link: Link, host: HostEntry, number: int, fields: dict[str, Any]) -> None:
         """Serve a stream. Raises ExchangeError, which ends the link, for a malformed OPEN."""
         try:
             user = remote_user(host.name, integer("uid", fields["uid"], 0, UID_MAX))
@@ -159,8 +138,10 @@ class Hosts(Entrance):
         """farewell: see Relay."""
         relay = Relay(link, sock)
         relay.farewell = farewell
-        link.accept(number, relay)
-        relay.start(number)
+        if link.accept(number, relay):
+            relay.start(number)
+        else:
+            sock.close()
 
     async def _worker(self, link: Link, number: int, path: Path, user: User) -> None:
         try:
@@ -170,8 +151,4 @@ class Hosts(Entrance):
         except Error as error:
             link.refuse(number, ExchangeError("worker", str(error)))
         else:
-            sock = control.detach()
-            if link.over:
-                sock.close()
-            else:
-                self._accept(link, number, sock)
+            self._accept(link, number, control.detach())

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import cbor2
 
 from srdma.keyex.exchange import printable
 from srdma.keyex.fields import ExchangeError, integer, plain_map, text
-from srdma.keyex.tls import STREAM_LEN, Outer, PeerClosed
+from srdma.keyex.tls import STREAM_LEN, Outer, PeerClosed, no_wait
 
 PROTOCOLS = {b"srdma-control/1": 2}  # messages begin with a stream number, as in srdma/2
 BODY_MAX = 65_535
@@ -24,6 +24,7 @@ HEARTBEAT = 3.0  # seconds without a frame, after which an end sends HEARTBEAT
 SILENCE = 10.0  # seconds without a frame of the peer, after which the link ends
 CROWDED = 1 << 20  # bytes that wait for TCP, above which local sockets are not read
 NUMBER_MAX = (1 << 32) - 1
+STREAMS_MAX = 4_096  # of a link
 FIRST = "the first frame must be HELLO"
 UNREACHABLE = "unreachable"  # code of the end of a link
 
@@ -70,24 +71,32 @@ Opened = Callable[[int, dict[str, Any]], None]
 class Link:
     """See the description of the module.
 
-    name: of the peer's computer, for people. epoch: the peer's time of day when the local
-    monotonic clock was 0.
+    identity: of the peer, from the handshake. name: of the peer's computer, for people. epoch: the
+    peer's time of day when the local monotonic clock was 0.
+    opened: takes the streams that a proxy opens; None: this end is the proxy.
     """
 
-    def __init__(self, wire: Wire, opened: Opened | None) -> None:
-        """wire: after its handshake. opened: takes the streams that a proxy opens; None: this end
-        is the proxy."""
-        self._wire, self._opened = wire, opened
+    def __init__(self, wire: Wire) -> None:
+        """wire: is owned from now on."""
+        self._wire = wire
+        self.opened: Opened | None = None
         self._task: asyncio.Task[Any] | None = None  # of run()
         self._streams: dict[int, Stream] = {}
+        self._opening: set[int] = set()  # streams of opened() without an answer
         self._next = 1
         self._sent_at = self._heard_at = time.monotonic()
         self._paused: set[Stream] = set()
         self._room: asyncio.Task[None] | None = None
         self._greeted = False
         self.greeted: Callable[[], None] = lambda: None  # called at the peer's HELLO
-        self.name, self.epoch = "", 0.0
+        self.identity = self.name = ""
+        self.epoch = 0.0
         self.over: ExchangeError | None = None
+
+    async def handshake(self, turn: Callable[[], Awaitable[None]] = no_wait) -> None:
+        """Complete the TLS handshake. turn: see Outer. Raises ExchangeError (`tls`, `identity`),
+        PeerClosed."""
+        self.identity, _ = await self._wire.handshake(turn)
 
     async def run(self) -> ExchangeError:
         """Process frames until the link ends. Returns the reason, for the peer's programs too."""
@@ -103,7 +112,7 @@ class Link:
         except ExchangeError as error:
             self.over = self.over or error
             if not error.from_peer and error.code != UNREACHABLE:
-                await refuse(self._wire, error)
+                await self.abort(error)
         except PeerClosed as end:
             text = str(end) or "the other end closed it"
             self.over = self.over or ExchangeError(UNREACHABLE, text)
@@ -111,7 +120,7 @@ class Link:
             if self.over is None or self._task.uncancel() > 0:
                 self.over = self.over or ExchangeError(UNREACHABLE, "this end closed it")
                 raise
-            await refuse(self._wire, self.over)  # after stop()
+            await self.abort(self.over)  # after stop()
         finally:
             beating.cancel()
             if self._room:
@@ -125,9 +134,12 @@ class Link:
             self.over = reason
             self._task.cancel()
 
-    def drop(self, reason: ExchangeError) -> None:
-        """End the link at once: run() returns soon."""
-        self.over = self.over or reason
+    async def abort(self, reason: ExchangeError) -> None:
+        """Send REFUSED and close the connection."""
+        await self._wire.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(reason))
+
+    def drop(self) -> None:
+        """Close the connection at once."""
         self._wire.drop()
 
     @property
@@ -152,14 +164,20 @@ class Link:
         self.send(number, Type.OPEN, cbor2.dumps(dict(fields), canonical=True))
         return number
 
-    def accept(self, number: int, stream: Stream) -> None:
-        """Answer OPENED to a stream of opened()."""
+    def accept(self, number: int, stream: Stream) -> bool:
+        """Answer OPENED to a stream of opened(). False if it has ended."""
+        if number not in self._opening:
+            return False
+        self._opening.discard(number)
         self._streams[number] = stream
         self.send(number, Type.OPENED)
+        return True
 
     def refuse(self, number: int, reason: ExchangeError) -> None:
-        """End a stream of opened() that was not accepted."""
-        self.send(number, Type.END, _reason(reason))
+        """End a stream of opened() that was not accepted. Without effect if it has ended."""
+        if number in self._opening:
+            self._opening.discard(number)
+            self.send(number, Type.END, _reason(reason))
 
     def end(self, number: int, reason: ExchangeError | None = None) -> None:
         """End a stream. Without effect if it has ended."""
@@ -198,7 +216,9 @@ class Link:
         while True:
             now = time.monotonic()
             if now - self._heard_at >= SILENCE:
-                self.drop(ExchangeError(UNREACHABLE, f"the other end is silent for {SILENCE:g} s"))
+                text = f"the other end is silent for {SILENCE:g} s"
+                self.over = self.over or ExchangeError(UNREACHABLE, text)
+                self.drop()
                 return
             if now - self._sent_at >= HEARTBEAT:
                 self.send(0, Type.HEARTBEAT)
@@ -208,9 +228,10 @@ class Link:
 
     def _finish(self) -> None:
         streams, self._streams = self._streams, {}
+        self._opening.clear()
         for stream in streams.values():
             stream.ended(self.over, lost=True)
-        self._wire.drop()
+        self.drop()
 
     def _frame(self, message: bytes) -> None:
         """Process a frame. Raises ExchangeError, which ends the link."""
@@ -220,9 +241,15 @@ class Link:
             self._of_link(kind, body)
         elif not self._greeted:
             raise ExchangeError("state", FIRST)
-        elif kind == Type.OPEN and self._opened and number == self._next < NUMBER_MAX:
+        elif kind == Type.OPEN and self.opened and number == self._next < NUMBER_MAX:
             self._next += 1
-            self._opened(number, plain_map(body, BODY_MAX))
+            fields = plain_map(body, BODY_MAX)
+            full = len(self._streams) + len(self._opening) >= STREAMS_MAX
+            self._opening.add(number)
+            if full:
+                self.refuse(number, ExchangeError("busy", "the link has too many streams"))
+            else:
+                self.opened(number, fields)
         elif kind in (Type.OPENED, Type.DATA, Type.END) and number < self._next:
             self._pass(number, Type(kind), body)
         else:
@@ -241,6 +268,8 @@ class Link:
 
     def _pass(self, number: int, kind: Type, body: bytes) -> None:
         if (stream := self._streams.get(number)) is None:
+            if kind is Type.END:
+                self._opening.discard(number)
             return  # it was under way when this end ended the stream
         if kind is Type.DATA and body:
             stream.data(body)
@@ -248,7 +277,7 @@ class Link:
             reason = _of_reason(body)
             del self._streams[number]
             stream.ended(reason)
-        elif kind is Type.OPENED and not body and not self._opened:
+        elif kind is Type.OPENED and not body and not self.opened:
             stream.opened()
         else:
             raise _illegal(kind)
@@ -266,11 +295,6 @@ class Link:
 
 def _illegal(kind: int) -> ExchangeError:
     return ExchangeError("state", f"a frame of type {kind} is not legal here")
-
-
-async def refuse(wire: Wire, reason: ExchangeError) -> None:
-    """Send REFUSED and close the connection."""
-    await wire.abort(bytes(STREAM_LEN) + _byte(Type.REFUSED) + _reason(reason))
 
 
 def _byte(kind: Type) -> bytes:

@@ -16,6 +16,7 @@ from srdma.agent.channel import Channel
 from srdma.agent.client import message_of
 from srdma.agent.closing import close_drained
 from srdma.agent.dial import dial
+from srdma.agent.entrance import HANDSHAKE_TIMEOUT
 from srdma.agent.remote.link import UNREACHABLE, Link, Wire
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.remote.relay import Relay
@@ -26,7 +27,6 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
 from srdma.keyex.tls import PeerClosed
 
-HANDSHAKE_TIMEOUT = 10.0  # seconds to connect, and for the handshake
 PAUSE_LEAST, PAUSE_MOST = 0.1, 5.0  # seconds between two attempts to connect
 PATIENCE = 5.0  # seconds after the end of a link, for which programs wait for another one
 WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
@@ -111,14 +111,13 @@ class Proxy:
         file = self._file
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             sock = await dial(*file.nic)
-            wire = await Wire.open(sock, "client", file.control, expected=file.peer)
+            link = Link(await Wire.open(sock, "client", file.control, expected=file.peer))
             try:
-                identity, _ = await wire.handshake()
-                check_identity(identity, [file.peer])
+                await link.handshake()
+                check_identity(link.identity, [file.peer])
             except BaseException:
-                wire.drop()
+                link.drop()
                 raise
-        link = Link(wire, None)
         link.greeted = lambda: self._greeted(link)
         return await link.run()
 

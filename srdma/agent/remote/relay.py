@@ -9,13 +9,13 @@ from collections.abc import Callable
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon
 from srdma.agent.remote.link import BODY_MAX, Link
 from srdma.keyex.fields import ExchangeError
+from srdma.native.control import MAX_MESSAGE
 
-CONTROL_MAX = 8_192  # bytes of a message of a control socket (local-interface.md 3.2)
 WAITING_MAX = 1 << 18  # bytes for a local socket that is not read
 LAST = 10.0  # seconds for a local socket to take the last bytes of a stream
 LATE = ExchangeError("busy", "the program or worker does not read")
 FDS = ExchangeError("config", "files cannot be passed to another computer")
-LONG = ExchangeError("config", f"a control message has more than {CONTROL_MAX} bytes")
+LONG = ExchangeError("config", f"a control message has more than {MAX_MESSAGE} bytes")
 
 
 class Relay:
@@ -34,7 +34,7 @@ class Relay:
         self._number, self._over = 0, over
         self._loop = asyncio.get_running_loop()
         self._messages = sock.type == socket.SOCK_SEQPACKET
-        self._most = CONTROL_MAX + 1 if self._messages else BODY_MAX  # bytes of one read
+        self._most = MAX_MESSAGE + 1 if self._messages else BODY_MAX  # bytes of one read
         self._out: list[bytes] = []
         self._waiting = 0  # bytes of _out
         self._last = False  # the stream ended: the socket is closed when _out is written
@@ -43,8 +43,11 @@ class Relay:
         self.farewell = b""  # the last bytes for the socket if the link ends before the stream
 
     def start(self, number: int, first: bytes = b"") -> None:
-        """Carry data from now on. number: of the stream; first: bytes that were read already."""
+        """Carry data from now on, unless the stream has ended. number: of the stream; first: bytes
+        that were read already."""
         self._number = number
+        if self._closed or self._last:
+            return
         for at in range(0, len(first), BODY_MAX):
             self._link.data(number, first[at : at + BODY_MAX])
         self._loop.add_reader(self._fd, self._read)
@@ -58,7 +61,7 @@ class Relay:
     def data(self, body: bytes) -> None:
         if self._closed or self._last:
             return
-        if self._messages and len(body) > CONTROL_MAX:
+        if self._messages and len(body) > MAX_MESSAGE:
             self.fail(LONG)
             return
         self._out.append(body)
@@ -101,7 +104,7 @@ class Relay:
             self.fail(FDS)
         elif not data:
             self.fail(None)
-        elif self._messages and len(data) > CONTROL_MAX:
+        elif self._messages and len(data) > MAX_MESSAGE:
             self.fail(LONG)
         else:
             self._link.data(self._number, data)
