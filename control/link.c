@@ -69,6 +69,11 @@ int link_is_closed(const struct link *l)
 	return l->state == CLOSED;
 }
 
+int link_is_crowded(const struct link *l)
+{
+	return l->crowded;
+}
+
 /* The end of a link ends its streams. */
 static void end_streams(struct link *l)
 {
@@ -177,12 +182,11 @@ static void send_hello(struct link *l)
 	send_map(l, 0, FRAME_HELLO, &w);
 }
 
-int link_data(struct link *l, uint32_t number, const uint8_t *data, size_t len)
+void link_data(struct link *l, uint32_t number, const uint8_t *data, size_t len)
 {
 	send_frame(l, number, FRAME_DATA, data, len);
 	if (l->out.bytes > CROWDED)
 		l->crowded = 1;
-	return l->crowded;
 }
 
 void link_refuse(struct link *l, const struct reason *r)

@@ -45,9 +45,12 @@ int link_is_closed(const struct link *l);
 struct loop *link_loop(const struct link *l);
 const struct stream_worker *link_worker(const struct link *l);
 
-/* Sends a message of the worker. 1: much waits for TCP, so that the stream does
- * not read the worker until stream_resume(). */
-int link_data(struct link *l, uint32_t number, const uint8_t *data, size_t len);
+/* 1: much waits for TCP. No stream reads the worker until stream_resume(). */
+int link_is_crowded(const struct link *l);
+
+/* Sends a message of the worker. */
+void link_data(struct link *l, uint32_t number, const uint8_t *data,
+	       size_t len);
 
 /* Destroys the stream, and sends END unless the peer did. r: NULL without a
  * reason. */

@@ -14,7 +14,6 @@
 #include "control/queue.h"
 #include "host/error.h"
 #include "host/socket.h"
-#include "offload/closer.h"
 #include "offload/packet.h"
 
 enum {
@@ -49,16 +48,14 @@ int stream_is_worker(const struct stream_worker *w, const char *path,
 	return len == base;
 }
 
-static void set_events(struct stream *s, int read)
+/* A worker that is not read may close the connection. epoll always reports that:
+ * EPOLLET, once only. Its last answers are read before the stream ends. */
+static void set_events(struct stream *s)
 {
-	loop_set(link_loop(s->link), &s->watch,
-		 (read && !s->finish ? EPOLLIN : 0) |
-			 (s->out.first ? EPOLLOUT : 0));
-}
+	const int read = !s->finish && !link_is_crowded(s->link);
 
-static int is_read(const struct stream *s)
-{
-	return (s->watch.events & EPOLLIN) != 0;
+	loop_set(link_loop(s->link), &s->watch,
+		 (read ? EPOLLIN : EPOLLET) | (s->out.first ? EPOLLOUT : 0));
 }
 
 /* Ends both. code NULL: without a reason. */
@@ -82,6 +79,11 @@ static int write_messages(struct stream *s)
 
 		if (rc == -EAGAIN)
 			return 0;
+		if (rc == -EPIPE || rc == -ECONNRESET) {
+			/* The worker has closed the connection. */
+			queue_clear(&s->out);
+			return 0;
+		}
 		if (rc < 0)
 			return rc;
 		queue_take(&s->out, c->len);
@@ -98,8 +100,7 @@ static void read_message(struct stream *s)
 	if (rc == 0)
 		return;
 	if (rc > 0 && !m.nfds && m.len <= SRDMA_CTL_MAX) {
-		if (link_data(s->link, s->number, m.data, m.len))
-			set_events(s, 0);
+		link_data(s->link, s->number, m.data, m.len);
 		srdma_wipe(m.data, m.len);
 		return;
 	}
@@ -127,14 +128,9 @@ static void run(struct watch *w, uint32_t events)
 		link_forget(s->link, s);
 		return;
 	}
-	if (events & EPOLLIN) {
-		set_events(s, is_read(s));
+	set_events(s);
+	if (s->watch.events & EPOLLIN)
 		read_message(s);
-		return;
-	}
-	set_events(s, is_read(s));
-	if (events & (EPOLLHUP | EPOLLERR))
-		fail(s, NULL, NULL);
 }
 
 int stream_create(struct stream **out, struct link *link, uint32_t number,
@@ -175,9 +171,8 @@ free_stream:
 void stream_destroy(struct stream *s)
 {
 	loop_remove(link_loop(s->link), &s->watch);
-	/* The descriptor may stay open for a while: the worker notices now. */
-	shutdown(s->watch.fd, SHUT_RDWR);
-	closer_close(s->watch.fd);
+	/* It does not block: a worker passes memfds and eventfds only. */
+	close(s->watch.fd);
 	queue_clear(&s->out);
 	free(s);
 }
@@ -201,13 +196,13 @@ void stream_data(struct stream *s, const uint8_t *data, size_t len)
 	else if (s->out.bytes > WAITING_MAX)
 		fail(s, "busy", "the worker does not read");
 	else
-		set_events(s, is_read(s));
+		set_events(s);
 }
 
 int stream_finish(struct stream *s, uint64_t now)
 {
 	s->finish = now + LAST;
-	set_events(s, 0);
+	set_events(s);
 	return s->out.first != NULL;
 }
 
@@ -224,7 +219,7 @@ void stream_check(struct stream *s, uint64_t now)
 
 void stream_resume(struct stream *s)
 {
-	set_events(s, 1);
+	set_events(s);
 }
 
 uint32_t stream_number(const struct stream *s)

@@ -3,10 +3,12 @@ memory to its hosts: legs over RDMA are in tests/rxe."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime as dt
 import errno
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -706,6 +708,60 @@ def fake_nic(fake: socket.socket, tmp_path: Path) -> Iterator[SmallNic]:
     make_files(tmp_path)
     with small_nic(tmp_path, tmp_path / "a.ctl") as nic:
         yield nic
+
+
+def opened(peer: RawPeer, nic: SmallNic, fake: socket.socket, number: int) -> socket.socket:
+    """The worker's end of a new stream."""
+    peer.frame(number, Type.OPEN, nic.opening)
+    assert peer.take() == (number, Type.OPENED, b"")
+    return nic.undo.enter_context(contextlib.closing(fake.accept()[0]))
+
+
+def fill(conn: socket.socket) -> int:
+    """Sends messages of the worker until the link takes no more. Returns their number."""
+    conn.settimeout(1)
+    for sent in itertools.count():
+        try:
+            conn.send(bytes(MAX_MESSAGE))
+        except TimeoutError:
+            return sent
+    raise AssertionError
+
+
+def processed(peer: RawPeer, number: int, conn: socket.socket) -> None:
+    """Returns after srdma-control has processed what came before. It ends a stream."""
+    peer.frame(number, Type.END)
+    assert conn.recv(1) == b""
+
+
+def test_many_streams_of_a_proxy_that_does_not_read(
+    fake_nic: SmallNic, fake: socket.socket
+) -> None:
+    """The worker is read in none of them. Nothing is lost."""
+    peer = fake_nic.greeted()
+    first, *others, last = (opened(peer, fake_nic, fake, n) for n in range(1, 603))
+    sent = fill(first)
+    for conn in others:
+        conn.send(bytes(MAX_MESSAGE))
+    processed(peer, 602, last)
+    got = collections.Counter(peer.take()[:2] for _ in range(sent + len(others)))
+    assert got == {(1, Type.DATA): sent, **{(n, Type.DATA): 1 for n in range(2, 602)}}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_last_answers_of_the_worker(fake_nic: SmallNic, fake: socket.socket, late: bool) -> None:
+    """They arrive after the worker has closed the connection, also if it is not read at that time.
+    late: the peer sends a further message."""
+    peer = fake_nic.greeted()
+    conn, other = (opened(peer, fake_nic, fake, n) for n in (1, 2))
+    sent = fill(conn)
+    conn.close()
+    if late:
+        peer.frame(1, Type.DATA, b"late")
+    processed(peer, 2, other)
+    for _ in range(sent):
+        assert peer.take()[:2] == (1, Type.DATA)
+    assert peer.take() == (1, Type.END, b"")
 
 
 def test_streams_of_a_link_are_limited(fake_nic: SmallNic) -> None:
