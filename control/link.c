@@ -274,9 +274,8 @@ static void open_stream(struct link *l, const struct frame *f)
 
 static void finish_stream(struct link *l, struct stream *s)
 {
-	if (stream_finish(s, loop_now()))
-		l->finishing++;
-	else
+	l->finishing++;
+	if (!stream_finish(s, loop_now()))
 		link_forget(l, s);
 }
 
