@@ -11,8 +11,6 @@
 #include "control/protocol.h"
 #include "control/stream.h"
 
-#define LINK_LONG_MESSAGE "a control message has more than 8192 bytes"
-
 struct link;
 
 struct link_params {

@@ -10,6 +10,7 @@
 
 #include "base/addr.h"
 #include "control/identity.h"
+#include "host/socket.h"
 
 static const char help[] =
 	"Usage: srdma-control --listen IP:PORT --control PATH --cert FILE --key FILE\n"
@@ -97,7 +98,7 @@ static enum settings_result listen_set(struct settings *s, const char *text)
 /* The paths of other worker processes are longer by up to 3 bytes. */
 static enum settings_result control_set(struct settings *s, const char *path)
 {
-	const size_t most = SETTINGS_PATH_LEN - 4;
+	const size_t most = SRDMA_SOCKET_PATH - 4;
 
 	if (*path != '/' || strlen(path) > most)
 		return wrong(s,

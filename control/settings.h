@@ -5,10 +5,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-enum {
-	SETTINGS_PATH_LEN = 108, /* of a Unix socket, with its NUL */
-	SETTINGS_ERROR_LEN = 256,
-};
+enum { SETTINGS_ERROR_LEN = 256 };
 
 /* Files of the control identity, as PEM. */
 struct settings_files {

@@ -1,7 +1,6 @@
 #include "control/stream.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,14 +11,12 @@
 #include "base/time.h"
 #include "control/link.h"
 #include "control/queue.h"
+#include "host/control.h"
 #include "host/error.h"
 #include "host/socket.h"
 #include "offload/packet.h"
 
-enum {
-	WAITING_MAX = 256 << 10, /* bytes that the worker does not read */
-	PROCESSES = 64,		 /* of a worker (local-interface.md 6) */
-};
+enum { WAITING_MAX = 256 << 10 }; /* bytes that the worker does not read */
 
 #define LAST (10 * SRDMA_SECOND) /* for the worker to take the last messages */
 
@@ -34,18 +31,13 @@ struct stream {
 int stream_is_worker(const struct stream_worker *w, const char *path,
 		     size_t len)
 {
-	const size_t base = strlen(w->control);
-	char other[8];
+	char own[SRDMA_SOCKET_PATH];
 
-	if (len < base || memcmp(path, w->control, base))
-		return 0;
-	for (int i = 1; len > base && i < PROCESSES; i++) {
-		snprintf(other, sizeof(other), ".%d", i);
-		if (len - base == strlen(other) &&
-		    memcmp(path + base, other, len - base) == 0)
+	for (uint32_t i = 0; i < SRDMA_CTL_PROCESSES; i++)
+		if (srdma_control_path(own, w->control, i) == 0 &&
+		    strlen(own) == len && memcmp(own, path, len) == 0)
 			return 1;
-	}
-	return len == base;
+	return 0;
 }
 
 /* A worker that is not read may close the connection. epoll always reports that:
@@ -66,6 +58,15 @@ static void fail(struct stream *s, const char *code, const char *text)
 	if (code)
 		reason_set(&r, code, "%s", text);
 	link_end(s->link, s, code ? &r : NULL);
+}
+
+static void refuse_long(struct stream *s)
+{
+	struct reason r;
+
+	reason_set(&r, "config", "a control message has more than %d bytes",
+		   SRDMA_CTL_MAX);
+	link_end(s->link, s, &r);
 }
 
 /* Returns 0 or -errno. */
@@ -111,7 +112,7 @@ static void read_message(struct stream *s)
 	packet_close_fds(&m);
 	srdma_wipe(m.data, m.len);
 	if (m.len > SRDMA_CTL_MAX)
-		fail(s, "config", LINK_LONG_MESSAGE);
+		refuse_long(s);
 	else
 		fail(s, "config", "files cannot be passed to another computer");
 }
@@ -182,7 +183,7 @@ void stream_data(struct stream *s, const uint8_t *data, size_t len)
 	uint8_t *copy;
 
 	if (len > SRDMA_CTL_MAX) {
-		fail(s, "config", LINK_LONG_MESSAGE);
+		refuse_long(s);
 		return;
 	}
 	copy = queue_add(&s->out, len);

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { BROADCAST_PROCESSES = 64 }; /* maximum of worker processes */
+#include "relay/ctl.h"
 
 enum broadcast_message {
 	BROADCAST_REPORT = 1, /* print statistics */
@@ -16,7 +16,7 @@ enum broadcast_message {
 
 struct broadcast {
 	unsigned workers;
-	int fd[BROADCAST_PROCESSES];
+	int fd[SRDMA_CTL_PROCESSES];
 };
 
 /* Returns 0, or -errno; nothing needs to be closed then. */

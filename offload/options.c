@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "relay/ctl.h"
 #include "relay/relay.h"
 #include "wire/wire.h"
 
@@ -356,7 +357,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
-	{ OPT_WORKERS, "workers", 1, BROADCAST_PROCESSES, PLACE(workers) },
+	{ OPT_WORKERS, "workers", 1, SRDMA_CTL_PROCESSES, PLACE(workers) },
 	{ OPT_AGENT_UID, "agent-uid", 0, UINT32_MAX - 1, PLACE(agent_uid) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },

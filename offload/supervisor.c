@@ -43,7 +43,7 @@ struct supervisor {
 	unsigned listening; /* members with a listening socket, from the
 			       first */
 	unsigned started;   /* members started, besides the first */
-	struct member member[BROADCAST_PROCESSES];
+	struct member member[SRDMA_CTL_PROCESSES];
 };
 
 static int member_open(struct member *m)

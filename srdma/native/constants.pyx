@@ -112,6 +112,11 @@ cdef extern from "relay/relay.h":
         SRDMA_KEEP_MAX
 
 
+cdef extern from "relay/ctl.h":
+    enum:
+        SRDMA_CTL_PROCESSES
+
+
 # Messages and descriptors
 MAX_MESSAGE = SRDMA_MAX_MESSAGE
 MAX_INLINE = SRDMA_MAX_INLINE
@@ -176,6 +181,7 @@ KEEP_MAX = SRDMA_KEEP_MAX  # bytes of a KEEP, at most
 
 # Workers, legs and QPs
 NAME_LEN = SRDMA_NAME_LEN  # bytes, final zero included
+PROCESSES = SRDMA_CTL_PROCESSES  # of a worker, at most
 HOST_SHM = SRDMA_PORT_SHM
 HOST_VERBS = SRDMA_PORT_VERBS
 RING_LEAST = SRDMA_MIN_RING  # records in the completion ring of a PD

@@ -17,11 +17,11 @@ from srdma.agent.settings import stamps
 from srdma.control import thread_path
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
+from srdma.native import constants
 
 KEYS = {"socket", "mode", "nic", "control", "peer", "identity"}
 FORWARD_KEYS = {"forward", "worker", "processes", "nic", "control", "peer"}
 IDENTITY_KEYS = {"name", "users"}
-PROCESSES_MAX = 64  # of a worker
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ProxyFile:
             _check_keys("the file", fields, FORWARD_KEYS if forward else KEYS)
             path = Path(_text(fields, "forward" if forward else "socket"))
             worker = Path(_text(fields, "worker")) if forward else Path()
-            processes = _number(fields, "processes", 1, 1, PROCESSES_MAX)
+            processes = _number(fields, "processes", 1, 1, constants.PROCESSES)
             mode = _number(fields, "mode", MODE, 0, 0o777)
             nic = address_of("nic", fields.get("nic"))
             files = self.path.parent / _text(fields, "control")
