@@ -87,26 +87,28 @@ static void remove_link(struct server *s, unsigned i)
 		(s->links - i) * sizeof(*s->link));
 }
 
-/* Makes room for one more link. */
+/* Makes room for one more link: ends the oldest of LINKS_MAX, and closes the
+ * oldest that is ending if all places are taken. */
 static void end_oldest(struct server *s)
 {
-	struct link *oldest = NULL;
-	unsigned open = 0;
+	unsigned open = 0, oldest = 0, ending = 0;
 	struct reason r;
 
-	reason_set(&r, "busy", "more than %d links of this host", LINKS_MAX);
 	for (unsigned i = s->links; i-- > 0;) {
-		if (link_over(s->link[i]))
+		if (link_over(s->link[i])) {
+			ending = i;
 			continue;
-		oldest = s->link[i];
+		}
+		oldest = i;
 		open++;
 	}
-	if (open == LINKS_MAX)
-		link_refuse(oldest, &r);
-	if (s->links == LINKS_ROOM) {
-		link_drop(s->link[0], r.code, r.text);
-		remove_link(s, 0);
+	if (open == LINKS_MAX) {
+		reason_set(&r, "busy", "more than %d links of this host",
+			   LINKS_MAX);
+		link_refuse(s->link[oldest], &r);
 	}
+	if (s->links == LINKS_ROOM)
+		remove_link(s, ending);
 }
 
 static void admit(void *ctx, SSL *ssl)

@@ -886,6 +886,19 @@ def test_many_links_at_once(nic: SmallNic) -> None:
     assert peers[-1].take() == (1, Type.OPENED, b"")
 
 
+def test_links_that_are_ending_give_way_first(nic: SmallNic) -> None:
+    """A link in use stays, although it is the oldest."""
+    first = nic.greeted()
+    first.frame(1, Type.OPEN, nic.opening)
+    assert first.take() == (1, Type.OPENED, b"")
+    for _ in range(8):  # peers that do not close the refused link
+        peer = nic.peer()
+        peer.frame(0, Type.HEARTBEAT)
+        refused(peer)
+    first.frame(1, Type.DATA, QUESTION)
+    assert first.take()[:2] == (1, Type.DATA)
+
+
 def test_log_that_nobody_reads(nic: SmallNic) -> None:
     """It delays nothing. The next line that is read tells how many were dropped."""
     nic.stop()
