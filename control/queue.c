@@ -18,7 +18,7 @@ uint8_t *queue_add(struct queue *q, size_t len)
 	else
 		q->first = c;
 	q->last = c;
-	q->bytes += len;
+	q->bytes += sizeof(*c) + len;
 	return c->data;
 }
 
@@ -30,6 +30,7 @@ void queue_take(struct queue *q, size_t n)
 	q->bytes -= n;
 	if (c->done < c->len)
 		return;
+	q->bytes -= sizeof(*c);
 	q->first = c->next;
 	if (!q->first)
 		q->last = NULL;

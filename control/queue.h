@@ -17,7 +17,7 @@ struct chunk {
 /* All zero: empty. */
 struct queue {
 	struct chunk *first, *last;
-	size_t bytes; /* that wait */
+	size_t bytes; /* of memory, with the chunks' own */
 };
 
 /* Appends len bytes, which the caller writes. NULL without memory. */
