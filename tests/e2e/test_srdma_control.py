@@ -935,17 +935,19 @@ def test_log_that_nobody_reads(nic: SmallNic) -> None:
 # The process ---------------------------------------------------------------
 
 
-def test_secrets_do_not_stay(nic: SmallNic, worker: daemon.Worker) -> None:
+def test_secrets_do_not_stay(fake_nic: SmallNic, fake: socket.socket) -> None:
     """Bytes of messages are wiped in both directions."""
-    peer = nic.greeted()
-    peer.frame(1, Type.OPEN, nic.opening)
-    peer.take()
-    secret = os.urandom(16)
-    peer.frame(1, Type.DATA, HEADER.pack(UNKNOWN, 0, 7, 0) + secret * 200)
-    assert peer.take()[:2] == (1, Type.DATA)
-    process = daemon.Worker(nic.folder, "control", nic.process, nic.errors)
-    assert process.copies(secret) == 0
-    limits = Path(f"/proc/{nic.process.pid}/limits").read_text()
+    peer = fake_nic.greeted()
+    conn, other = (opened(peer, fake_nic, fake, n) for n in (1, 2))
+    question, answer = os.urandom(16), os.urandom(16)
+    peer.frame(1, Type.DATA, question * 200)
+    assert conn.recv(MAX_MESSAGE) == question * 200
+    conn.send(answer * 200)
+    assert peer.take() == (1, Type.DATA, answer * 200)
+    processed(peer, 2, other)
+    process = daemon.Worker(fake_nic.folder, "control", fake_nic.process, fake_nic.errors)
+    assert (process.copies(question), process.copies(answer)) == (0, 0)
+    limits = Path(f"/proc/{fake_nic.process.pid}/limits").read_text()
     assert re.search(r"Max core file size +0 ", limits)
 
 
