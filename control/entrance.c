@@ -222,22 +222,47 @@ static int is_at(const struct candidate *c, const struct in6_addr *address)
 	return memcmp(&c->address, address, sizeof(*address)) == 0;
 }
 
-/* Makes room for a candidate of this address: closes the oldest one. */
-static void evict(struct entrance *e, const struct in6_addr *address)
+/* 1: its handshake is under way, or can begin. */
+static int speaks(const struct candidate *c)
 {
-	struct candidate *same = NULL;
-	unsigned n = 0;
+	char byte;
+
+	return c->state == HANDSHAKING ||
+	       (c->state == SILENT &&
+		recv(c->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
+}
+
+/* Closes a candidate of this address, NULL: of any. The oldest that is silent or
+ * was refused, else the oldest. */
+static void close_one(struct entrance *e, const struct in6_addr *address)
+{
+	struct candidate *found = NULL;
 
 	for (struct candidate *c = e->first; c; c = c->next) {
-		if (!is_at(c, address))
+		if (address && !is_at(c, address))
 			continue;
-		if (!n++)
-			same = c;
+		if (!found)
+			found = c;
+		if (!speaks(c)) {
+			found = c;
+			break;
+		}
 	}
-	if (n >= ENTRANCE_PER_ADDRESS)
-		close_candidate(same);
+	if (found)
+		close_candidate(found);
+}
+
+/* Makes room for a candidate of this address. */
+static void evict(struct entrance *e, const struct in6_addr *address)
+{
+	unsigned same = 0;
+
+	for (struct candidate *c = e->first; c; c = c->next)
+		same += (unsigned)is_at(c, address);
+	if (same >= ENTRANCE_PER_ADDRESS)
+		close_one(e, address);
 	else if (e->count >= ENTRANCE_CANDIDATES)
-		close_candidate(e->first);
+		close_one(e, NULL);
 }
 
 static void append(struct entrance *e, struct candidate *c)
@@ -292,8 +317,7 @@ static void run_listener(struct watch *w, uint32_t events)
 	if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
 		return;
 	/* No descriptors or memory. */
-	if (e->first)
-		close_candidate(e->first);
+	close_one(e, NULL);
 	e->paused = loop_now() + PAUSE;
 	loop_set(e->params.loop, w, 0);
 }
@@ -316,11 +340,6 @@ uint64_t entrance_check(struct entrance *e, uint64_t now)
 	e->paused = 0;
 	loop_set(e->params.loop, &e->watch, EPOLLIN);
 	return next;
-}
-
-unsigned entrance_candidates(const struct entrance *e)
-{
-	return e->count;
 }
 
 int entrance_create(struct entrance **out, const struct entrance_params *p)

@@ -44,7 +44,4 @@ void entrance_destroy(struct entrance *e);
 /* Limits of time. Returns the time of the next call, at most. */
 uint64_t entrance_check(struct entrance *e, uint64_t now);
 
-/* Number of candidates. */
-unsigned entrance_candidates(const struct entrance *e);
-
 #endif

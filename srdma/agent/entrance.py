@@ -33,11 +33,23 @@ SHUT_DOWN = "the listening socket was shut down, or the program made accept() bl
 @dataclass(eq=False)
 class Candidate:
     """A peer that is not authorised. task: brings it to its arrival. known: the peer of a session
-    was last at its address."""
+    was last at its address. silent: its socket until its first bytes. shaking: its handshake is
+    under way."""
 
     address: str
     known: bool
+    silent: socket.socket | None
+    shaking: bool = False
     task: asyncio.Task[None] = field(init=False)
+
+    def speaks(self) -> bool:
+        """True if its handshake is under way, or can begin."""
+        if self.silent is None:
+            return self.shaking
+        try:
+            return bool(self.silent.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
 
 
 class Connection(Protocol):
@@ -107,17 +119,19 @@ class Entrance(ABC, Generic[C]):
             self._evict(lambda c: not c.known and c.address == address)
         elif not known and like.total() >= CANDIDATES_MAX:
             self._evict(lambda c: not c.known)
-        candidate = Candidate(address, known)
+        candidate = Candidate(address, known, sock)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
 
     def _evict(self, fits: Callable[[Candidate], bool]) -> None:
-        """Close the oldest candidate that fits, first among those that are not known."""
-        found = [c for c in self._candidates if fits(c)]
+        """Close a candidate that fits, first among those that are not known: the oldest that is
+        silent or was refused, else the oldest."""
+        fitting = [c for c in self._candidates if fits(c)]
+        found = [c for c in fitting if not c.known] or fitting
         if found:
-            oldest = min(found, key=lambda c: c.known)
-            del self._candidates[oldest]
-            oldest.task.cancel()
+            closed = next((c for c in found if not c.speaks()), found[0])
+            del self._candidates[closed]
+            closed.task.cancel()
 
     async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
         """Bring a peer to its arrival, or close it."""
@@ -128,6 +142,7 @@ class Entrance(ABC, Generic[C]):
                 sock.close()
                 raise
             if speaks:
+                candidate.silent, candidate.shaking = None, True
                 await self._bring(candidate, sock)
         finally:
             self._candidates.pop(candidate, None)
@@ -151,6 +166,7 @@ class Entrance(ABC, Generic[C]):
             self._taken(connection, own)
             kept = True
         except ExchangeError as error:
+            candidate.shaking = False
             await self._refuse(candidate.address, connection, error)
         except (TimeoutError, PeerClosed):
             pass

@@ -159,6 +159,21 @@ def test_handshakes_that_stop_half_way_count_as_candidates(
         assert all(is_open(sock) for sock in socks[1:])
 
 
+def test_silent_connections_do_not_close_a_handshake(
+    listening: Listening, mine: Credentials, crowd: Any
+) -> None:
+    """They are closed first, although the handshake is older."""
+    peer = BlockingTLS(listening.dial("127.0.1.5"), "client", mine)
+    with contextlib.closing(peer):
+        assert not peer.shake()
+        peer._flush()
+        until(lambda: bool(peer.sock.recv(1, socket.MSG_PEEK)))  # the answer of TLS
+        socks = crowd(listening.address, CANDIDATES_PER_ADDRESS, "127.0.1.5")
+        genuine(listening, mine).close()
+        assert open_ones(socks) == [*range(1, len(socks))]
+        assert peer.handshake()[0] == HOST_B
+
+
 def test_peers_that_left_do_not_count(listening: Listening, mine: Credentials, crowd: Any) -> None:
     silent = crowd(listening.address, 1, "127.0.1.4")
     for _ in range(3):

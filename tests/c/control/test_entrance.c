@@ -1,5 +1,5 @@
 /* Limits of connections that are not authorised (docs/agent.md 3, rule 2): one
- * more closes the oldest, first of the same address. */
+ * more closes the oldest silent one, first of the same address. */
 #include "control/entrance.h"
 
 #include <arpa/inet.h>
@@ -18,20 +18,24 @@
 
 #include "base/time.h"
 
-enum { CLIENTS = ENTRANCE_CANDIDATES + ENTRANCE_PER_ADDRESS + 2 };
+enum {
+	CLIENTS = ENTRANCE_CANDIDATES + ENTRANCE_PER_ADDRESS + 2,
+	NONE = CLIENTS,
+};
 
 static struct loop loop;
 static struct entrance *entrance;
 static struct sockaddr_in at;
 static int listener, client[CLIENTS];
 static unsigned clients, begun;
+static SSL_CTX *tls; /* NULL: peers are refused */
 
 static SSL_CTX *begin(void *ctx, struct reason *r)
 {
 	(void)ctx;
 	begun++;
 	reason_set(r, "clock", "not now");
-	return NULL;
+	return tls;
 }
 
 static void refused(void *ctx, const char *address, const struct reason *r)
@@ -70,13 +74,15 @@ static int teardown(void **state)
 	while (clients)
 		close(client[--clients]);
 	entrance_destroy(entrance);
+	SSL_CTX_free(tls);
+	tls = NULL;
 	loop_close(&loop);
 	close(listener);
 	return 0;
 }
 
-/* Connects from 127.0.0.`host`, and waits until it is admitted. */
-static void join(unsigned host)
+/* Connects from 127.0.0.`host`. */
+static void dial(unsigned host)
 {
 	struct sockaddr_in from = { .sin_family = AF_INET };
 	const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -85,6 +91,12 @@ static void join(unsigned host)
 	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	client[clients++] = fd;
+}
+
+/* Connects, and waits until it is admitted. */
+static void join(unsigned host)
+{
+	dial(host);
 	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
 }
 
@@ -95,20 +107,34 @@ static int is_closed(unsigned i)
 	return recv(client[i], &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN;
 }
 
+/* 1: client `gone` is closed, and no other one. */
+static int only_closed(unsigned gone)
+{
+	for (unsigned i = 0; i < clients; i++)
+		if (is_closed(i) != (i == gone))
+			return 0;
+	return 1;
+}
+
+/* Sends the first byte of a handshake, and waits until it is taken. */
+static void speak(unsigned i)
+{
+	const unsigned before = begun;
+
+	assert_int_equal(write(client[i], "\x16", 1), 1);
+	while (begun == before)
+		loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+}
+
 static void test_one_more_of_an_address_closes_its_oldest(void **state)
 {
 	(void)state;
 	join(2);
 	for (unsigned i = 0; i < ENTRANCE_PER_ADDRESS; i++)
 		join(3);
-	assert_int_equal(entrance_candidates(entrance),
-			 ENTRANCE_PER_ADDRESS + 1);
+	assert_true(only_closed(NONE));
 	join(3);
-	assert_int_equal(entrance_candidates(entrance),
-			 ENTRANCE_PER_ADDRESS + 1);
-	assert_false(is_closed(0));
-	assert_true(is_closed(1));
-	assert_false(is_closed(2));
+	assert_true(only_closed(1));
 }
 
 static void test_one_more_of_all_closes_the_oldest(void **state)
@@ -116,11 +142,60 @@ static void test_one_more_of_all_closes_the_oldest(void **state)
 	(void)state;
 	for (unsigned i = 0; i < ENTRANCE_CANDIDATES; i++)
 		join(2 + i / ENTRANCE_PER_ADDRESS);
-	assert_int_equal(entrance_candidates(entrance), ENTRANCE_CANDIDATES);
+	assert_true(only_closed(NONE));
 	join(200);
-	assert_int_equal(entrance_candidates(entrance), ENTRANCE_CANDIDATES);
-	assert_true(is_closed(0));
-	assert_false(is_closed(1));
+	assert_true(only_closed(0));
+}
+
+static void test_silent_ones_of_an_address_are_closed_first(void **state)
+{
+	(void)state;
+	tls = SSL_CTX_new(TLS_server_method());
+	join(2);
+	for (unsigned i = 1; i <= ENTRANCE_PER_ADDRESS; i++) {
+		join(3);
+		if (i != 2)
+			speak(i);
+	}
+	join(3);
+	assert_true(only_closed(2));
+}
+
+static void test_bytes_that_are_not_taken_count(void **state)
+{
+	(void)state;
+	join(2);
+	for (unsigned i = 0; i < ENTRANCE_PER_ADDRESS; i++)
+		join(3);
+	dial(3);
+	assert_int_equal(write(client[1], "\x16", 1), 1);
+	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
+	assert_int_equal(begun, 0);
+	assert_true(only_closed(2));
+}
+
+static void test_handshakes_of_an_address_are_closed_too(void **state)
+{
+	(void)state;
+	tls = SSL_CTX_new(TLS_server_method());
+	join(2);
+	for (unsigned i = 1; i <= ENTRANCE_PER_ADDRESS; i++) {
+		join(3);
+		speak(i);
+	}
+	join(3);
+	assert_true(only_closed(1));
+}
+
+static void test_silent_ones_of_all_are_closed_first(void **state)
+{
+	(void)state;
+	tls = SSL_CTX_new(TLS_server_method());
+	for (unsigned i = 0; i < ENTRANCE_CANDIDATES; i++)
+		join(2 + i / ENTRANCE_PER_ADDRESS);
+	speak(0);
+	join(200);
+	assert_true(only_closed(1));
 }
 
 static void test_silent_connections_are_closed_after_10_s(void **state)
@@ -147,7 +222,6 @@ static void test_first_bytes_begin_the_handshake(void **state)
 	assert_int_equal(write(client[0], "x", 1), 1);
 	while (!begun)
 		loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
-	assert_int_equal(entrance_candidates(entrance), 0);
 	assert_true(is_closed(0));
 }
 
@@ -171,15 +245,14 @@ static void test_lack_of_descriptors_closes_the_oldest(void **state)
 	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
-	assert_int_equal(entrance_candidates(entrance), 0);
 	assert_true(is_closed(0));
-	/* The listener rests, and then admits the connection. */
+	/* The listener rests, and then admits the connection, whose limit of
+	 * time then counts. */
 	due = entrance_check(entrance, loop_now());
 	loop_wait(&loop, 0);
-	assert_int_equal(entrance_candidates(entrance), 0);
-	entrance_check(entrance, due);
+	assert_int_equal(entrance_check(entrance, due), SRDMA_NEVER);
 	loop_wait(&loop, loop_now() + 10 * SRDMA_SECOND);
-	assert_int_equal(entrance_candidates(entrance), 1);
+	assert_int_not_equal(entrance_check(entrance, due), SRDMA_NEVER);
 	close(fd);
 }
 
@@ -190,6 +263,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_one_more_of_an_address_closes_its_oldest),
 		TEST(test_one_more_of_all_closes_the_oldest),
+		TEST(test_silent_ones_of_an_address_are_closed_first),
+		TEST(test_bytes_that_are_not_taken_count),
+		TEST(test_handshakes_of_an_address_are_closed_too),
+		TEST(test_silent_ones_of_all_are_closed_first),
 		TEST(test_silent_connections_are_closed_after_10_s),
 		TEST(test_first_bytes_begin_the_handshake),
 		TEST(test_lack_of_descriptors_closes_the_oldest),
