@@ -15,9 +15,7 @@
 #include "control/frame.h"
 #include "control/tls.h"
 
-#define SILENCE	  (10 * SRDMA_SECOND) /* before the first byte */
-#define HANDSHAKE (10 * SRDMA_SECOND)
-#define FAREWELL  SRDMA_SECOND /* for REFUSED to reach the peer */
+#define STEP_MAX (10 * SRDMA_SECOND) /* until the first byte; of a handshake */
 /* Without accept() when the system has no resources for a connection. */
 #define PAUSE (100 * SRDMA_MS)
 
@@ -30,7 +28,9 @@ struct candidate {
 	struct in6_addr address; /* IPv4-mapped for IPv4 */
 	enum state state;
 	uint64_t until;
-	SSL *ssl; /* NULL: SILENT */
+	SSL *ssl;	  /* NULL: SILENT */
+	struct queue out; /* ENDING: REFUSED */
+	int said;	  /* ENDING: for tls_end() */
 };
 
 struct entrance {
@@ -67,6 +67,7 @@ static void close_candidate(struct candidate *c)
 	unlink_candidate(c);
 	SSL_free(c->ssl);
 	close(c->watch.fd);
+	queue_clear(&c->out);
 	free(c);
 }
 
@@ -82,34 +83,23 @@ static void report(const struct candidate *c, const struct reason *r)
 	p->refused(p->ctx, text, r);
 }
 
-/* Sends REFUSED, and gives the peer some time to read it. The socket of a new
- * connection has room for it. */
-static void refuse_peer(struct candidate *c, const struct reason *r)
+static void run_ending(struct candidate *c)
 {
-	struct srdma_message w = { 0 };
-	uint8_t head[FRAME_HEAD];
-	struct queue q = { 0 };
-	uint8_t *frame = NULL;
+	const uint32_t events = tls_end(c->ssl, &c->out, &c->said);
 
+	if (events)
+		loop_set(&c->entrance->turns, &c->watch, events);
+	else
+		close_candidate(c);
+}
+
+/* Ends the connection after what waits for the peer. */
+static void end(struct candidate *c, const struct reason *r)
+{
 	report(c, r);
-	reason_encode(&w, r);
-	if (!w.failed) {
-		w.len -= SRDMA_MESSAGE_LENGTH;
-		frame_head(head, 0, FRAME_REFUSED, w.len);
-		frame = queue_add(&q, FRAME_HEAD + w.len);
-	}
-	if (frame) {
-		memcpy(frame, head, FRAME_HEAD);
-		memcpy(frame + FRAME_HEAD, w.data + SRDMA_MESSAGE_LENGTH,
-		       w.len);
-		tls_flush(c->ssl, &q);
-	}
-	queue_clear(&q);
-	srdma_message_free(&w);
-	tls_end(c->ssl);
 	c->state = ENDING;
-	c->until = loop_now() + FAREWELL;
-	loop_set(&c->entrance->turns, &c->watch, EPOLLIN);
+	c->until = loop_now() + TLS_END_MAX;
+	run_ending(c);
 }
 
 static void complete(struct candidate *c)
@@ -119,7 +109,9 @@ static void complete(struct candidate *c)
 	SSL *ssl = c->ssl;
 
 	if (p->check(p->ctx, ssl, &r)) {
-		refuse_peer(c, &r);
+		/* Without memory, the peer learns no reason. */
+		reason_put(&c->out, 0, FRAME_REFUSED, &r);
+		end(c, &r);
 		return;
 	}
 	unlink_candidate(c);
@@ -141,12 +133,7 @@ static void shake(struct candidate *c)
 		return;
 	case TLS_FAILED:
 		credentials_failure(c->ssl, &r);
-		report(c, &r);
-		/* The peer reads the alert before the end. */
-		tls_end(c->ssl);
-		c->state = ENDING;
-		c->until = loop_now() + FAREWELL;
-		loop_set(&c->entrance->turns, &c->watch, EPOLLIN);
+		end(c, &r); /* OpenSSL has sent an alert */
 		return;
 	}
 	close_candidate(c);
@@ -172,7 +159,7 @@ static void begin(struct candidate *c)
 	}
 	setsockopt(c->watch.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	c->state = HANDSHAKING;
-	c->until = loop_now() + HANDSHAKE;
+	c->until = loop_now() + STEP_MAX;
 	shake(c);
 }
 
@@ -189,8 +176,7 @@ static void run_candidate(struct watch *w, uint32_t events)
 		shake(c);
 		return;
 	case ENDING:
-		if (tls_discard(c->watch.fd))
-			close_candidate(c);
+		run_ending(c);
 	}
 }
 
@@ -291,7 +277,7 @@ static void take(struct entrance *e, int fd,
 		.watch = { .fd = fd, .events = EPOLLIN, .run = run_candidate },
 		.entrance = e,
 		.address = address,
-		.until = loop_now() + SILENCE,
+		.until = loop_now() + STEP_MAX,
 	};
 	if (loop_add(&e->turns, &c->watch)) {
 		close(fd);

@@ -1,6 +1,7 @@
 #include "control/frame.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/bytes.h"
 
@@ -26,10 +27,30 @@ int frame_parse(struct frame *f, const uint8_t *in, size_t have)
 	return (int)(LENGTH + len);
 }
 
-void frame_head(uint8_t out[FRAME_HEAD], uint32_t stream, enum frame_type type,
-		size_t len)
+int frame_put(struct queue *q, uint32_t stream, enum frame_type type,
+	      const uint8_t *body, size_t len)
 {
+	uint8_t *out = queue_add(q, FRAME_HEAD + len);
+
+	if (!out)
+		return -ENOMEM;
 	srdma_store32(out, (uint32_t)(len + STREAM_AND_TYPE));
 	srdma_store32(out + LENGTH, stream);
 	out[FRAME_HEAD - 1] = (uint8_t)type;
+	if (len)
+		memcpy(out + FRAME_HEAD, body, len);
+	return 0;
+}
+
+int frame_put_map(struct queue *q, uint32_t stream, enum frame_type type,
+		  struct srdma_message *map)
+{
+	int rc = srdma_message_finish(map);
+
+	if (!rc)
+		rc = frame_put(q, stream, type,
+			       map->data + SRDMA_MESSAGE_LENGTH,
+			       map->len - SRDMA_MESSAGE_LENGTH);
+	srdma_message_free(map);
+	return rc;
 }

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "control/queue.h"
+#include "host/message.h"
+
 enum {
 	FRAME_HEAD = 9, /* bytes before the body */
 	FRAME_BODY_MAX = 65535,
@@ -38,8 +41,11 @@ struct frame {
  */
 int frame_parse(struct frame *f, const uint8_t *in, size_t have);
 
-/* Writes what stands before a body of len bytes. */
-void frame_head(uint8_t out[FRAME_HEAD], uint32_t stream, enum frame_type type,
-		size_t len);
+/* Appends a frame to a queue. 0 or -ENOMEM. */
+int frame_put(struct queue *q, uint32_t stream, enum frame_type type,
+	      const uint8_t *body, size_t len);
+/* The same for a map, which it frees. */
+int frame_put_map(struct queue *q, uint32_t stream, enum frame_type type,
+		  struct srdma_message *map);
 
 #endif

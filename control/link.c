@@ -27,7 +27,6 @@ enum {
 
 #define HEARTBEAT (3 * SRDMA_SECOND)
 #define SILENCE	  (10 * SRDMA_SECOND)
-#define FAREWELL  SRDMA_SECOND /* for REFUSED to reach the peer */
 
 enum state { OPEN, ENDING, CLOSED };
 
@@ -40,7 +39,7 @@ struct link {
 	struct protocol protocol;
 	uint64_t heard, sent; /* times of the last frames */
 	uint64_t until;	      /* ENDING: time of the end */
-	int said;	      /* ENDING: close_notify was sent */
+	int said;	      /* ENDING: for tls_end() */
 	int crowded;	      /* streams wait for stream_resume() */
 	unsigned finishing;   /* streams that the peer ended */
 	struct queue out;
@@ -103,6 +102,16 @@ static void resume(struct link *l)
 			stream_resume(l->streams.place[i]);
 }
 
+static void run_ending(struct link *l)
+{
+	const uint32_t events = tls_end(l->ssl, &l->out, &l->said);
+
+	if (events)
+		loop_set(l->params.loop, &l->watch, events);
+	else
+		l->state = CLOSED;
+}
+
 static void flush(struct link *l)
 {
 	const int rc = tls_flush(l->ssl, &l->out);
@@ -113,57 +122,28 @@ static void flush(struct link *l)
 		link_drop(l, "tls", "TLS failed while sending");
 	else if (l->crowded && l->out.bytes <= CROWDED / 2)
 		resume(l);
-	if (l->state == CLOSED)
-		return;
-	if (l->state == ENDING && !rc && !l->said) {
-		tls_end(l->ssl);
-		l->said = 1;
-	}
-	loop_set(l->params.loop, &l->watch,
-		 (l->state == OPEN || l->said ? EPOLLIN : 0) |
-			 (l->out.first ? EPOLLOUT : 0));
+	if (l->state == OPEN)
+		loop_set(l->params.loop, &l->watch,
+			 EPOLLIN | (l->out.first ? EPOLLOUT : 0));
 }
 
-static void send_frame(struct link *l, uint32_t stream, enum frame_type type,
-		       const uint8_t *body, size_t len)
+/* Sends what waits. rc: 0, or -ENOMEM if a frame could not be appended to it. */
+static void send_out(struct link *l, int rc)
 {
-	uint8_t *frame;
-
-	if (l->state == CLOSED)
-		return;
-	frame = queue_add(&l->out, FRAME_HEAD + len);
-	if (!frame) {
+	if (rc)
 		link_drop(l, "busy", "the NIC has no memory");
+	if (l->state != OPEN)
 		return;
-	}
-	frame_head(frame, stream, type, len);
-	if (len)
-		memcpy(frame + FRAME_HEAD, body, len);
 	l->sent = loop_now();
 	flush(l);
 	if (l->out.bytes > UNREAD_MAX)
 		link_drop(l, "unreachable", "the other end does not read");
 }
 
-/* Sends the map that *w contains, and frees it. */
-static void send_map(struct link *l, uint32_t stream, enum frame_type type,
-		     struct srdma_message *w)
+static void send_frame(struct link *l, uint32_t stream, enum frame_type type,
+		       const uint8_t *body, size_t len)
 {
-	if (srdma_message_finish(w))
-		link_drop(l, "busy", "the NIC has no memory");
-	else
-		send_frame(l, stream, type, w->data + SRDMA_MESSAGE_LENGTH,
-			   w->len - SRDMA_MESSAGE_LENGTH);
-	srdma_message_free(w);
-}
-
-static void send_reason(struct link *l, uint32_t stream, enum frame_type type,
-			const struct reason *r)
-{
-	struct srdma_message w = { 0 };
-
-	reason_encode(&w, r);
-	send_map(l, stream, type, &w);
+	send_out(l, frame_put(&l->out, stream, type, body, len));
 }
 
 static void send_hello(struct link *l)
@@ -179,7 +159,7 @@ static void send_hello(struct link *l)
 	srdma_message_text(&w, name);
 	srdma_message_text(&w, "time");
 	srdma_message_uint(&w, (uint64_t)time(NULL));
-	send_map(l, 0, FRAME_HELLO, &w);
+	send_out(l, frame_put_map(&l->out, 0, FRAME_HELLO, &w));
 }
 
 void link_data(struct link *l, uint32_t number, const uint8_t *data, size_t len)
@@ -196,8 +176,10 @@ void link_refuse(struct link *l, const struct reason *r)
 	l->over = *r;
 	end_streams(l);
 	l->state = ENDING;
-	l->until = loop_now() + FAREWELL;
-	send_reason(l, 0, FRAME_REFUSED, r);
+	l->until = loop_now() + TLS_END_MAX;
+	/* Without memory, the peer learns no reason. */
+	reason_put(&l->out, 0, FRAME_REFUSED, r);
+	run_ending(l);
 }
 
 /* Streams ----------------------------------------------------------------- */
@@ -219,7 +201,7 @@ void link_end(struct link *l, struct stream *s, const struct reason *r)
 	if (told)
 		return;
 	if (r)
-		send_reason(l, number, FRAME_END, r);
+		send_out(l, reason_put(&l->out, number, FRAME_END, r));
 	else
 		send_frame(l, number, FRAME_END, NULL, 0);
 }
@@ -230,7 +212,7 @@ static void refuse_stream(struct link *l, uint32_t number, const char *code,
 	struct reason r;
 
 	reason_set(&r, code, "%s", text);
-	send_reason(l, number, FRAME_END, &r);
+	send_out(l, reason_put(&l->out, number, FRAME_END, &r));
 }
 
 static void connect_stream(struct link *l, uint32_t number,
@@ -376,16 +358,13 @@ static void run(struct watch *w, uint32_t events)
 	struct link *l = (struct link *)w;
 
 	(void)events;
-	if (l->state == ENDING && l->said) {
-		if (tls_discard(l->watch.fd))
-			l->state = CLOSED;
+	if (l->state == ENDING) {
+		run_ending(l);
 		return;
 	}
 	flush(l);
 	if (l->state == OPEN)
 		receive(l);
-	if (l->state != OPEN)
-		end_streams(l);
 }
 
 /* Life -------------------------------------------------------------------- */

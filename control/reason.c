@@ -29,13 +29,17 @@ int reason_set(struct reason *r, const char *code, const char *format, ...)
 	return -EPROTO;
 }
 
-void reason_encode(struct srdma_message *w, const struct reason *r)
+int reason_put(struct queue *q, uint32_t stream, enum frame_type type,
+	       const struct reason *r)
 {
-	srdma_message_map(w, 2);
-	srdma_message_text(w, "code");
-	srdma_message_text(w, r->code);
-	srdma_message_text(w, "text");
-	srdma_message_text(w, r->text);
+	struct srdma_message w = { 0 };
+
+	srdma_message_map(&w, 2);
+	srdma_message_text(&w, "code");
+	srdma_message_text(&w, r->code);
+	srdma_message_text(&w, "text");
+	srdma_message_text(&w, r->text);
+	return frame_put_map(q, stream, type, &w);
 }
 
 int reason_decode(struct reason *r, const uint8_t *body, size_t len)

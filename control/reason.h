@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "host/message.h"
+#include "control/frame.h"
 
 struct reason {
 	char code[33];
@@ -16,8 +16,9 @@ struct reason {
 __attribute__((format(printf, 3, 4))) int
 reason_set(struct reason *r, const char *code, const char *format, ...);
 
-/* Appends the map to a message. */
-void reason_encode(struct srdma_message *w, const struct reason *r);
+/* Appends END or REFUSED to a queue. 0 or -ENOMEM. */
+int reason_put(struct queue *q, uint32_t stream, enum frame_type type,
+	       const struct reason *r);
 
 /*
  * Parses the body of END or REFUSED. An empty body results in empty texts.

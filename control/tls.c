@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <openssl/err.h>
@@ -55,18 +56,31 @@ int tls_flush(SSL *ssl, struct queue *q)
 	return 0;
 }
 
-void tls_end(SSL *ssl)
-{
-	ERR_clear_error();
-	SSL_shutdown(ssl);
-	shutdown(SSL_get_fd(ssl), SHUT_WR);
-}
-
-int tls_discard(int fd)
+/* 1 if the peer has closed the connection. */
+static int discard(int fd)
 {
 	char dropped[16384];
 	ssize_t n;
 
 	n = recv(fd, dropped, sizeof(dropped), MSG_DONTWAIT);
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+uint32_t tls_end(SSL *ssl, struct queue *q, int *said)
+{
+	if (*said)
+		return discard(SSL_get_fd(ssl)) ? 0 : EPOLLIN;
+	switch (tls_flush(ssl, q)) {
+	case 0:
+		break;
+	case TLS_WAIT:
+		return EPOLLOUT;
+	default:
+		return 0;
+	}
+	ERR_clear_error();
+	SSL_shutdown(ssl);
+	shutdown(SSL_get_fd(ssl), SHUT_WR);
+	*said = 1;
+	return EPOLLIN;
 }

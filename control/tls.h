@@ -7,6 +7,7 @@
 
 #include <openssl/ssl.h>
 
+#include "base/time.h"
 #include "control/queue.h"
 
 /* Results below 0. */
@@ -26,12 +27,15 @@ int tls_read(SSL *ssl, uint8_t *out, size_t len);
 /* Sends what waits. 0 if nothing waits any more, or enum tls_result. */
 int tls_flush(SSL *ssl, struct queue *q);
 
-/* Sends close_notify and ends this direction of the connection. The caller then
- * calls tls_discard() until the peer has closed it: an early close() would reset
- * the connection, and the peer would lose what it has not read. */
-void tls_end(SSL *ssl);
+#define TLS_END_MAX SRDMA_SECOND /* for the end of a connection */
 
-/* Drops what came. 1 once the peer has closed the connection, else 0. */
-int tls_discard(int fd);
+/*
+ * Ends a connection: sends what waits, then close_notify, then drops what the peer
+ * sends until it has closed the connection: an early close() would reset it, and
+ * the peer would lose what it has not read. *said, 0 before the first call, tells
+ * how far it is. Returns the epoll events for the next call, or 0: the caller
+ * closes the connection. It also does so TLS_END_MAX after the first call.
+ */
+uint32_t tls_end(SSL *ssl, struct queue *q, int *said);
 
 #endif

@@ -12,6 +12,19 @@
 
 static uint8_t buffer[FRAME_MAX + 1];
 
+/* Writes a frame whose body are len bytes 7. */
+static void put(uint32_t stream, size_t len)
+{
+	static uint8_t body[FRAME_BODY_MAX];
+	struct queue q = { 0 };
+
+	memset(body, 7, len);
+	assert_int_equal(frame_put(&q, stream, FRAME_DATA, body, len), 0);
+	assert_int_equal(q.first->len, FRAME_HEAD + len);
+	memcpy(buffer, q.first->data, q.first->len);
+	queue_clear(&q);
+}
+
 static void test_frame_is_parsed_as_it_was_written(void **state)
 {
 	static const size_t lengths[] = { 0, 1, 8192, FRAME_BODY_MAX };
@@ -21,14 +34,14 @@ static void test_frame_is_parsed_as_it_was_written(void **state)
 	for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
 		const size_t len = lengths[i];
 
-		frame_head(buffer, 0x01020304, FRAME_DATA, len);
-		memset(buffer + FRAME_HEAD, 7, len);
+		put(0x01020304, len);
 		assert_int_equal(frame_parse(&f, buffer, FRAME_HEAD + len),
 				 FRAME_HEAD + len);
 		assert_int_equal(f.stream, 0x01020304);
 		assert_int_equal(f.type, FRAME_DATA);
 		assert_int_equal(f.len, len);
 		assert_ptr_equal(f.body, buffer + FRAME_HEAD);
+		assert_true(!len || (f.body[0] == 7 && f.body[len - 1] == 7));
 		assert_int_equal(frame_parse(&f, buffer, sizeof(buffer)),
 				 FRAME_HEAD + len);
 	}
@@ -39,7 +52,7 @@ static void test_frame_that_is_not_complete_waits(void **state)
 	struct frame f;
 
 	(void)state;
-	frame_head(buffer, 1, FRAME_DATA, 5);
+	put(1, 5);
 	for (size_t have = 0; have < FRAME_HEAD + 5; have++)
 		assert_int_equal(frame_parse(&f, buffer, have), 0);
 }

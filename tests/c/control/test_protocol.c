@@ -135,7 +135,8 @@ static void test_reason_of_the_peer(void **state)
 
 static void test_long_reasons_are_cut_between_characters(void **state)
 {
-	struct srdma_message w = { 0 };
+	struct queue q = { 0 };
+	struct frame f;
 	char text[1001];
 	struct reason out;
 
@@ -148,13 +149,11 @@ static void test_long_reasons_are_cut_between_characters(void **state)
 	assert_int_equal(strlen(out.text), sizeof(out.text) - 1);
 	reason_set(&out, "a", "x%s", text);
 	assert_int_equal(strlen(out.text), sizeof(out.text) - 2);
-	reason_encode(&w, &out);
-	assert_int_equal(srdma_message_finish(&w), 0);
-	assert_int_equal(reason_decode(&r, w.data + SRDMA_MESSAGE_LENGTH,
-				       w.len - SRDMA_MESSAGE_LENGTH),
-			 0);
+	assert_int_equal(reason_put(&q, 1, FRAME_END, &out), 0);
+	assert_true(frame_parse(&f, q.first->data, q.first->len) > 0);
+	assert_int_equal(reason_decode(&r, f.body, f.len), 0);
 	assert_string_equal(r.text, out.text);
-	srdma_message_free(&w);
+	queue_clear(&q);
 }
 
 static void test_fields_of_open(void **state)
