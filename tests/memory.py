@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from srdma.identity import parse_key
 
 PIECE = 1 << 20
@@ -74,5 +76,7 @@ def private_key(path: Path) -> list[bytes]:
     """The forms in which a private key may be in memory: its number, which is also in DER, and a
     line of its PEM."""
     pem = path.read_bytes()
-    number = parse_key(pem, "key").private_numbers().private_value
+    key = parse_key(pem, "key")
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    number = key.private_numbers().private_value
     return [number.to_bytes(32, "big"), number.to_bytes(32, "little"), pem.splitlines()[1]]
