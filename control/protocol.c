@@ -63,6 +63,8 @@ static int take_hello(struct protocol *p, const struct frame *f,
 				  "time is not a number of seconds "
 				  "since 1970");
 	p->time = (int64_t)time.number;
+	if (p->greeted)
+		return PROTOCOL_NOTHING;
 	p->greeted = 1;
 	return PROTOCOL_GREETED;
 }
@@ -92,7 +94,7 @@ static int take_of_stream(const struct frame *f, int live, struct reason *r)
 static int take_on_zero(struct protocol *p, const struct frame *f,
 			struct reason *r)
 {
-	if (f->type == FRAME_HELLO && !p->greeted)
+	if (f->type == FRAME_HELLO)
 		return take_hello(p, f, r);
 	if (f->type == FRAME_HEARTBEAT && !f->len)
 		return PROTOCOL_NOTHING;

@@ -54,7 +54,7 @@ def illegal_frames(opening: dict[str, Any]) -> list[tuple[list[Frame], str]]:
         ([(0, Type.HELLO, {"time": 1})], "HELLO lacks 'name'"),
         ([(0, Type.HELLO, {"name": "x" * 65, "time": 1})], "name is"),
         ([(0, Type.HELLO, {"name": "x", "time": -1})], "time is"),
-        ([(0, Type.HELLO, HELLO), (0, Type.HELLO, HELLO)], "type 0 is not legal"),
+        ([(0, Type.HELLO, HELLO), (0, Type.HELLO, {"time": 1})], "HELLO lacks 'name'"),
         ([(0, Type.HELLO, HELLO), (0, Type.HEARTBEAT, b"x")], "type 1 is not legal"),
         ([(0, Type.HELLO, HELLO), (2, Type.OPEN, opening)], "type 2 is not legal"),
         ([(0, Type.HELLO, HELLO), (0, Type.OPEN, opening)], "type 2 is not legal"),

@@ -7,6 +7,7 @@ import datetime as dt
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from srdma.identity import SKEW, Credentials, parse_certificates
@@ -57,27 +58,29 @@ class SystemClock:
 
 
 class HostTime:
-    """The time of day that a host told last (control-link.md 5)."""
+    """The time of day that each host told last (control-link.md 5)."""
 
     def __init__(self, clock: SystemClock) -> None:
         self._clock = clock
-        self._told: tuple[float, float] | None = None  # time of day at monotonic 0; when it came
+        # By name of the host: time of day at monotonic 0; when it came.
+        self._told: dict[str, tuple[float, float]] = {}
 
-    def told(self, epoch: float) -> None:
+    def told(self, host: str, epoch: float) -> None:
         """epoch: the host's time of day when the monotonic clock of this computer was 0."""
-        self._told = epoch, self._clock.monotonic()
+        self._told[host] = epoch, self._clock.monotonic()
 
-    def check(self) -> None:
+    def check(self, host: str) -> None:
         """Raise ExchangeError (`clock`) unless this computer's time of day is that of the host."""
         now = self._clock.monotonic()
-        if self._told is None or now - self._told[1] > TOLD_MAX:
+        epoch, at = self._told.get(host, (0.0, -inf))
+        if now - at > TOLD_MAX:
             raise ExchangeError(
                 CLOCK,
-                "no host told the time in the last 24 h, which the policy demands: check the "
-                "proxy, or set clock in the policy",
+                f"host {host} did not tell the time in the last 24 h, which the policy demands: "
+                "check its proxy, or set clock in the policy",
             )
-        if abs(self._told[0] + now - self._clock.time()) > TOLERANCE:
-            why = f"more than {TOLERANCE} s from the time of the host"
+        if abs(epoch + now - self._clock.time()) > TOLERANCE:
+            why = f"more than {TOLERANCE} s from the time of host {host}"
             raise _wrong(self._clock.time(), why)
 
 
@@ -86,13 +89,14 @@ class ClockRule:
     """The demands of an agent on the clock before a handshake.
 
     files: the clock is not sane before the time at which one of them was written. host: for the
-    demand CONTROL.
+    demand CONTROL, teller: its name.
     """
 
     demand: str = PLAUSIBLE
     files: tuple[Path, ...] = ()
     clock: SystemClock = field(default_factory=SystemClock)
     host: HostTime | None = None
+    teller: str = ""
 
     def check(self, own: Credentials) -> None:
         """Raise ExchangeError (`clock`) unless the clock is sane for a handshake with these."""
@@ -107,7 +111,7 @@ class ClockRule:
                 raise _wrong(now, f"before {file} was written")
         if self.demand == CONTROL:
             assert self.host
-            self.host.check()
+            self.host.check(self.teller)
         if self.demand == SYNCHRONIZED and not self.clock.synchronized():
             raise ExchangeError(
                 CLOCK,

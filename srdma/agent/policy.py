@@ -17,7 +17,7 @@ from typing import Any
 from srdma.agent.accounts import MODE, User, doors_of, host_of, limits_of, summary, uid_of
 from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, SystemClock
 from srdma.agent.peers import Peer, Peers, range_text
-from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of
+from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of, teller_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -104,8 +104,8 @@ class Policy:
             control = control_of(self.path, fields.get("control"))
             if bool(hosts) != bool(control):
                 raise ValueError("[control] and [[host]] need each other")
-            if fields.get("clock") == CONTROL and not control:
-                raise ValueError('clock = "control" needs [control]: hosts tell the time')
+            demand = fields.get("clock", PLAUSIBLE)
+            teller = teller_of(hosts) if demand == CONTROL else ""
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -120,8 +120,7 @@ class Policy:
         self.doors = doors
         self.control, self.hosts = control, hosts
         self._limits, self._doors = limits, {door.name: door for door in doors}
-        demand = fields.get("clock", PLAUSIBLE)
-        self._clock = ClockRule(demand, (self.path,), self._system, self.host_time)
+        self._clock = ClockRule(demand, (self.path,), self._system, self.host_time, teller)
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:

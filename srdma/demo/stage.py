@@ -120,35 +120,23 @@ class EmbeddedStage:
         self._stack.close()
 
 
-class HostProcess:
-    """Host B as a child process: that of the demo, or a module with other requests."""
+class FarHost:
+    """Host B at the other end of two descriptors, which this does not own."""
 
-    def __init__(self, module: str = "srdma.demo.host") -> None:
-        self._process = spawn(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def wait_until_up(self) -> None:
-        self.answer()
+    def __init__(self, out: int, into: int, patience: float) -> None:
+        """out: takes requests; into: has the answers; patience: seconds for an answer."""
+        self._out, self._into, self._patience = out, into, patience
 
     def request(self, do: str, **arguments: Any) -> None:
         """Send a request; answer() returns its result. Raises DeviceError if host B ended."""
-        assert self._process.stdin
         try:
-            write_frame(self._process.stdin.fileno(), {"do": do, **arguments})
+            write_frame(self._out, {"do": do, **arguments})
         except BrokenPipeError:
             raise DeviceError("host B ended") from None
 
     def answer(self) -> dict[str, Any]:
         """The result of the last request. Raises DeviceError if it failed or host B ended."""
-        assert self._process.stdout
-        answer = read_frame(self._process.stdout.fileno(), HOST_TIMEOUT)
+        answer = read_frame(self._into, self._patience)
         if answer is None:
             raise DeviceError("host B ended")
         if "error" in answer:
@@ -159,6 +147,27 @@ class HostProcess:
         """Send a request and return its result. Raises DeviceError."""
         self.request(do, **arguments)
         return self.answer()
+
+
+class HostProcess(FarHost):
+    """Host B as a child process: that of the demo, or a module with other requests."""
+
+    def __init__(self, module: str = "srdma.demo.host") -> None:
+        self._process = spawn(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin and self._process.stdout
+        out, into = self._process.stdin.fileno(), self._process.stdout.fileno()
+        super().__init__(out, into, HOST_TIMEOUT)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_up(self) -> None:
+        self.answer()
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout

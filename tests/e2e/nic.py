@@ -59,12 +59,13 @@ class Proxy(Agent):
 
     lines: list[dict[str, object]] = field(default_factory=list)
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
+        """wait: until it has tried to reach the NIC."""
         command = [sys.executable, "-m", "srdma", "agent", "--proxy", str(self.policy)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr
         self.lines = []
-        while not self.lines or self.lines[-1]["event"] != "started":
+        while wait and (not self.lines or self.lines[-1]["event"] != "started"):
             self.lines.append(json.loads(self.process.stderr.readline()))
 
     def connect(self, worker: Path, timeout: float = WAIT) -> Control:
@@ -85,14 +86,16 @@ class Nic:
     agent: Agent
     undo: contextlib.ExitStack
 
-    def proxy(self, name: str = "left", *, peer: str = NIC, users: tuple[int, ...] = ()) -> Proxy:
-        """The proxy of a host, with the files of this name."""
+    def proxy(
+        self, name: str = "left", *, peer: str = NIC, users: tuple[int, ...] = (), wait: bool = True
+    ) -> Proxy:
+        """The proxy of a host, with the files of this name. wait: see Proxy.start()."""
         file, socket = self.folder / f"proxy-{name}.toml", self.folder / f"{name}.sock"
         mine = ", ".join(map(str, users or (os.geteuid(),)))
         values = {"socket": socket, "port": self.port, "name": name, "peer": peer}
         file.write_text(PROXY.format(**values, users=mine, identity=f"host-{self.name}"))
         proxy = Proxy(file, socket, None)  # type: ignore[arg-type]
-        proxy.start()
+        proxy.start(wait=wait)
         self.undo.callback(proxy.kill)
         return proxy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -47,7 +48,11 @@ class End:
     socks: local ends of the streams. later: streams of uid LATER, which the agent does not answer.
     """
 
-    def __init__(self, credentials: Credentials, *, proxy: bool = False) -> None:
+    def __init__(
+        self, credentials: Credentials, *, proxy: bool = False, stopped: bool = False
+    ) -> None:
+        """stopped: the link is stopped before it runs."""
+        self._stopped = stopped
         self.result: Future[ExchangeError] = Future()
         self.proxy = proxy
         self.kind = socket.SOCK_SEQPACKET
@@ -68,6 +73,8 @@ class End:
         self.link = Link(await Wire.open(sock, role, credentials))
         await self.link.handshake()
         self.link.opened = None if self.proxy else self._opened
+        if self._stopped:
+            self.link.stop(ExchangeError("busy", "not at all"))
         with contextlib.suppress(asyncio.CancelledError):
             self.result.set_result(await self.link.run())
 
@@ -77,7 +84,7 @@ class End:
         elif fields["uid"]:
             relay = self.relay()
             assert self.link.accept(number, relay)
-            relay.start(number)
+            relay.start()
         else:
             self.link.refuse(number, ExchangeError("policy", "not you"))
 
@@ -94,6 +101,9 @@ class End:
             return work()
 
         return asyncio.run_coroutine_threadsafe(called(), self.loop).result(PATIENCE)
+
+    def ahead(self) -> int:
+        return self.link.ahead
 
     def send(self, number: int, kind: int, body: bytes | dict[str, Any] = b"") -> None:
         self.peer.frame(number, kind, body)
@@ -155,6 +165,51 @@ def test_hello_of_both_ends(agent: End) -> None:
         time.sleep(0.01)
     assert agent.link.name == "p?" + "x" * 60
     assert abs(agent.link.ahead + time.time()) < PATIENCE  # HELLO told 1970
+
+
+def test_proxy_tells_the_time_again(proxy: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "TELL", 0.05)
+    monkeypatch.setattr(links, "HEARTBEAT", 0.02)
+    proxy.greet()
+    for _ in range(2):
+        number, kind, body = proxy.take()
+        assert (number, kind) == (0, Type.HELLO)
+        assert abs(cbor2.loads(body)["time"] - time.time()) < PATIENCE
+    proxy.send(0, Type.HELLO, HELLO)  # only the proxy may
+    while (frame := proxy.take())[1] == Type.HELLO:
+        pass
+    assert frame[:2] == (0, Type.REFUSED)
+
+
+def test_host_that_tells_the_time_again(agent: End) -> None:
+    calls: list[tuple[str, int]] = []
+    agent.call(lambda: setattr(agent.link, "greeted", lambda: calls.append(("greeted", 0))))
+    agent.call(lambda: setattr(agent.link, "told", lambda: calls.append(("told", agent.ahead()))))
+    agent.greet()
+    later = round(time.time()) + 5000
+    agent.send(0, Type.HELLO, {**HELLO, "time": later})
+    agent.send(1, Type.OPEN, OPEN)
+    assert agent.take()[1] == Type.OPENED
+    (first, early), greeted, (second, late) = calls
+    assert (first, greeted, second) == ("told", ("greeted", 0), "told")
+    assert abs(early + time.time()) < PATIENCE and abs(late - 5000) < PATIENCE
+
+
+def test_link_that_is_stopped_before_it_runs(credentials: Credentials) -> None:
+    with contextlib.closing(End(credentials, stopped=True)) as agent:
+        assert agent.take()[:2] == (0, Type.REFUSED)
+        agent.peer.sock.shutdown(socket.SHUT_RDWR)
+        assert agent.over().text == "not at all"
+
+
+def test_numbers_that_are_used_up(proxy: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link ends, so that another one follows."""
+    monkeypatch.setattr(links, "NUMBER_MAX", 2)
+    proxy.greet()
+    proxy.call(lambda: proxy.link.open(proxy.relay(), OPEN))
+    assert proxy.take()[:2] == (1, Type.OPEN)
+    assert not proxy.call(lambda: proxy.link.usable)
+    assert refused(proxy).text == "the numbers of its streams are used up"
 
 
 def test_bytes_of_a_channel(agent: End) -> None:
@@ -239,11 +294,11 @@ def test_stream_that_ends_after_its_answer(proxy: End) -> None:
     async def begin() -> None:
         relay = proxy.relay()
         relay.ready = asyncio.get_running_loop().create_future()
-        number = proxy.link.open(relay, OPEN)
+        proxy.link.open(relay, OPEN)
         await relay.ready
         while not relay._closed:
             await asyncio.sleep(0.01)
-        relay.start(number)
+        relay.start()
         with pytest.raises(KeyError):
             asyncio.get_running_loop()._selector.get_key(relay._fd)  # type: ignore[attr-defined]
 
@@ -296,6 +351,19 @@ def test_program_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch)
     assert "does not read" in cbor2.loads(body)["text"]
 
 
+def test_last_bytes_for_a_program_that_reads_late(agent: End) -> None:
+    agent.greet()
+    agent.send(1, Type.OPEN, OPEN)
+    agent.take()
+    for number in range(200):  # more than the socket takes, and less than the limit
+        agent.send(1, Type.DATA, number.to_bytes(2, "big") + bytes(1000))
+    agent.send(1, Type.END)
+    agent.send(2, Type.OPEN, OPEN)
+    assert agent.take() == (2, Type.OPENED, b"")  # it has taken END
+    got = [agent.socks[0].recv(2000)[:2] for _ in range(201)]
+    assert got == [number.to_bytes(2, "big") for number in range(200)] + [b""]
+
+
 def test_last_bytes_for_a_program_that_does_not_read(
     agent: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,9 +374,45 @@ def test_last_bytes_for_a_program_that_does_not_read(
     for _ in range(200):  # more than the socket takes, and less than the limit
         agent.send(1, Type.DATA, bytes(1024))
     agent.send(1, Type.END)
-    relay_socket = agent.socks[0]
-    while relay_socket.recv(1024):
-        time.sleep(0.001)
+    poll = select.poll()
+    poll.register(agent.socks[0], 0)
+    assert poll.poll(PATIENCE * 1000) == [(agent.socks[0].fileno(), select.POLLHUP)]
+    got = 0
+    while agent.socks[0].recv(1024):
+        got += 1
+    assert 0 < got < 200
+
+
+def test_peer_that_reads_no_refusals(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are no local data that could wait: the link ends."""
+    monkeypatch.setattr(links, "UNREAD_MAX", 1 << 16)
+    agent.greet()
+    with contextlib.suppress(OSError):
+        for number in range(1, 1 << 16):
+            agent.send(number, Type.OPEN, {**OPEN, "uid": 0})
+    assert agent.over().text == "the other end does not read"
+
+
+def test_many_streams_to_a_peer_that_does_not_read(
+    agent: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No stream reads its socket while too much waits: they do not end the link together."""
+    monkeypatch.setattr(links, "CROWDED", 1 << 16)
+    monkeypatch.setattr(links, "UNREAD_MAX", 1 << 18)
+    agent.kind = socket.SOCK_STREAM
+    agent.greet()
+    for number in range(1, 31):
+        agent.send(number, Type.OPEN, OPEN)
+        assert agent.take() == (number, Type.OPENED, b"")
+    data = bytes(50_000)
+    for sock in agent.socks:
+        sock.sendall(data)
+    got = 0
+    while got < 30 * len(data):
+        number, kind, body = agent.take()
+        assert kind == Type.DATA
+        got += len(body)
+    assert agent.call(lambda: agent.link.usable)
 
 
 def test_peer_that_does_not_read(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,8 +526,8 @@ def test_stream_of_the_proxy(proxy: End) -> None:
     def begin() -> Relay:
         relay = proxy.relay()
         relay.ready = proxy.loop.create_future()
-        number = proxy.link.open(relay, OPEN)
-        assert number == len(proxy.socks)
+        proxy.link.open(relay, OPEN)
+        assert relay.number == len(proxy.socks)
         return relay
 
     first, second = proxy.call(begin), proxy.call(begin)

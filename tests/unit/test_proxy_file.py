@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -12,6 +13,7 @@ import pytest
 from srdma.agent.accounts import account, host_of, remote_user
 from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Policy, PolicyError
+from srdma.agent.remote import entries
 from srdma.agent.remote.entries import Ports, bound_control
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.control import Limits
@@ -174,6 +176,50 @@ def test_file_that_is_not_legal_changes_nothing(folder: Path) -> None:
     assert file.nic == ("10.1.0.2", 4794)
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (PROXY, "agent.sock", "other.sock"),
+        (PROXY, "nic =", "mode = 0o666\nnic ="),
+        (FORWARD, "/run/nic.ctl", "/run/other.ctl"),
+        (FORWARD, "nic =", "processes = 2\nnic ="),
+    ],
+)
+def test_values_that_take_effect_at_the_start(folder: Path, text: str, old: str, new: str) -> None:
+    file = proxy_of(folder, text)
+    way = file.way
+    file.path.write_text(text.replace("10.1.0.2", "10.1.0.3"))
+    file.load()
+    assert file.way != way
+    file.path.write_text(text.replace(old, new, 1))
+    with pytest.raises(LocalError, match="start it again"):
+        file.load()
+    assert file.nic == ("10.1.0.3", 4794)
+
+
+def test_form_of_a_proxy_takes_effect_at_the_start(folder: Path) -> None:
+    file = proxy_of(folder, PROXY)
+    file.path.write_text(FORWARD)
+    with pytest.raises(LocalError, match="start it again"):
+        file.load()
+    assert file.permits("host-a", 1001)
+
+
+def test_host_that_tells_the_time(folder: Path) -> None:
+    """One of several must be named; a single one needs not."""
+    clocks = 'clock = "control"\n'
+    both, one = clocks + POLICY, clocks + POLICY[: POLICY.index('[[host]]\nname = "right"')]
+    named = both.replace('name = "right"', 'name = "right"\nclock = true')
+    for text in (both, named.replace('name = "left"', 'name = "left"\nclock = true')):
+        with pytest.raises(PolicyError, match="give one of several clock = true"):
+            policy_of(folder, text)
+    for text, name in ((one, "left"), (named, "right")):
+        policy = policy_of(folder, text)
+        own = policy.identity({"identity": "host-a", "peer": []}, os.getuid())
+        with pytest.raises(ExchangeError, match=f"host {name} did not tell the time"):
+            own.clock.check(own.credentials)
+
+
 def test_users_of_a_host(folder: Path) -> None:
     """They are neither local users nor containers."""
     policy = policy_of(folder, POLICY)
@@ -203,6 +249,7 @@ def test_users_of_a_host(folder: Path) -> None:
         ('name = "left"', f'name = "{"x" * 41}"', "1 to 40 letters"),
         ('name = "left"', 'name = "right"', "same name: right"),
         ('name = "left"', 'name = "left"\nport = 1', "unknown key 'port'"),
+        ('name = "left"', 'name = "left"\nclock = 1', "neither true nor false"),
         ('"spiffe://test/left"', '"spiffe://test/right"', "same identity"),
         ('"spiffe://test/left"', '"spiffe://test/*"', "must be one identity"),
         ('identities = ["host-a"]\nlisten', "identities = []\nlisten", "no list of names"),
@@ -225,7 +272,7 @@ def test_policy_that_is_not_legal(folder: Path, old: str, new: str, text: str) -
 
 
 def test_control_and_hosts_need_each_other(folder: Path) -> None:
-    with pytest.raises(PolicyError, match=r"needs .control.: hosts tell the time"):
+    with pytest.raises(PolicyError, match=r"needs .control. and one"):
         policy_of(folder, 'clock = "control"\n' + LOCAL)
     control = POLICY[POLICY.index("[control]") : POLICY.index("[quota]")]
     for text in (POLICY.replace(control, ""), POLICY[: POLICY.index("[[host]]")]):
@@ -239,28 +286,32 @@ def test_control_and_hosts_need_each_other(folder: Path) -> None:
 def test_clock_of_the_host(folder: Path) -> None:
     """The policy demands it of handshakes with peers, not of control links."""
     clock = FakeClock()
-    (folder / "agent.toml").write_text('clock = "control"\n' + POLICY)
+    text = POLICY.replace('name = "left"', 'name = "left"\nclock = true')
+    (folder / "agent.toml").write_text('clock = "control"\n' + text)
     policy = Policy(folder / "agent.toml", clock)
     own = policy.identity({"identity": "host-a", "peer": []}, os.getuid())
     link = policy.control_identity()
     link.clock.check(link.credentials)
-    with pytest.raises(ExchangeError, match="no host told the time"):
+    with pytest.raises(ExchangeError, match="host left did not tell the time"):
         own.clock.check(own.credentials)
     epoch = clock.now - clock.monotonic()
+    policy.host_time.told("right", epoch)  # another host
+    with pytest.raises(ExchangeError, match="host left did not tell the time"):
+        own.clock.check(own.credentials)
     for off, sane in ((60, True), (-60, True), (61, False), (-61, False)):
-        policy.host_time.told(epoch + off)
+        policy.host_time.told("left", epoch + off)
         if sane:
             own.clock.check(own.credentials)
         else:
-            with pytest.raises(ExchangeError, match="more than 60 s from the time of the host"):
+            with pytest.raises(ExchangeError, match="more than 60 s from the time of host left"):
                 own.clock.check(own.credentials)
     clock.now += 61  # is set
-    policy.host_time.told(epoch + 61)
+    policy.host_time.told("left", epoch + 61)
     own.clock.check(own.credentials)
     policy.load()
     assert policy.identity({"identity": "host-a", "peer": []}, os.getuid()).clock.host
     clock.passed += 24 * 3600 + 1
-    with pytest.raises(ExchangeError, match="no host told the time"):
+    with pytest.raises(ExchangeError, match="host left did not tell the time"):
         own.clock.check(own.credentials)
 
 
@@ -282,6 +333,29 @@ def test_ports_of_a_host(folder: Path) -> None:
     host = policy_of(folder, POLICY).host_at(remote_user("left", 0))
     assert host.listen == (Ports("127.0.0.1", 7000, 7002), Ports("::1", 7003, 7003))
     assert host.limits == Limits(qps=8)
+
+
+def test_any_port_of_a_large_range(folder: Path) -> None:
+    """A look at each port would delay all other work of the agent."""
+    large = POLICY.replace("127.0.0.1:7000-7002", "127.0.0.1:1024-65535")
+    host = policy_of(folder, large).host_at(remote_user("left", 0))
+    with host.bound("127.0.0.1", 0) as one, host.bound("127.0.0.1", 0) as other:
+        assert one.getsockname() != other.getsockname()
+    tried: list[object] = []
+
+    def in_use(address: object, **_: object) -> None:
+        tried.append(address)
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_server", in_use)
+        with pytest.raises(ExchangeError, match="Address already in use") as busy:
+            host.bound("127.0.0.1", 0)
+    assert busy.value.code == "busy" and len(set(tried)) == len(tried) == entries.TRIES
+    absent = policy_of(folder, large.replace("127.0.0.1:1024", "192.0.2.1:1024"))
+    with pytest.raises(ExchangeError, match="annot assign") as error:
+        absent.host_at(remote_user("left", 0)).bound("192.0.2.1", 0)
+    assert error.value.code == "config"
 
 
 def test_control_address_in_use() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import re
+import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
 
-KEYS = {"name", "identity", "identities", "listen", "quota"}
+KEYS = {"name", "identity", "identities", "listen", "quota", "clock"}
 CONTROL_KEYS = {"listen", "path"}
 NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
 WILDCARDS = {"", "0.0.0.0", "::"}
 BACKLOG = 128
+TRIES = 16  # with ports of a range, when a program asks for any
 _PORTS = re.compile(r"(.+):(\d{1,5})(?:-(\d{1,5}))?")
 
 
@@ -35,6 +37,12 @@ class Ports:
     first: int
     last: int
 
+    def some(self) -> list[tuple[str, int]]:
+        """The address with at most TRIES ports, from a random one on."""
+        count = self.last - self.first + 1
+        start = secrets.randbelow(count)
+        return [(self.address, self.first + (start + n) % count) for n in range(min(count, TRIES))]
+
     def __str__(self) -> str:
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.first}" + (f"-{self.last}" if self.last > self.first else "")
@@ -42,13 +50,15 @@ class Ports:
 
 @dataclass(frozen=True)
 class HostEntry:
-    """An entry [[host]]. identity: of its proxy; identities: names that its programs may use."""
+    """An entry [[host]]. identity: of its proxy; identities: names that its programs may use;
+    clock: its time of day is that of the NIC."""
 
     name: str
     identity: str
     identities: frozenset[str]
     listen: tuple[Ports, ...]
     limits: Limits
+    clock: bool
 
     def bound(self, host: str, port: int) -> socket.socket:
         """A listening socket for one of its programs.
@@ -61,7 +71,11 @@ class HostEntry:
             wanted = host if host in WILDCARDS else plain_address(host)
         except ValueError:
             raise ExchangeError("config", f"{host!r} is no IP address of the NIC") from None
-        found = self._addresses(wanted, port)
+        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
+        if port:
+            found = [(p.address, port) for p in fits if p.first <= port <= p.last]
+        else:
+            found = [address for p in fits for address in p.some()]
         if not found:
             allowed = ", ".join(map(str, self.listen)) or "none"
             raise ExchangeError(
@@ -75,17 +89,12 @@ class HostEntry:
                 return _bound(address)
             except OSError as error:
                 failed = error
+                if error.errno != errno.EADDRINUSE:
+                    break
         code = BUSY if failed.errno == errno.EADDRINUSE else "config"
         raise ExchangeError(
             code, f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
-
-    def _addresses(self, wanted: str, port: int) -> list[tuple[str, int]]:
-        """The permitted addresses that fit. port: 0 for any."""
-        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
-        if port:
-            return [(p.address, port) for p in fits if p.first <= port <= p.last]
-        return [(p.address, one) for p in fits for one in range(p.first, p.last + 1)]
 
 
 def _bound(address: tuple[str, int]) -> socket.socket:
@@ -165,13 +174,28 @@ def _host(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> H
     listen = entry.get("listen", [])
     if not isinstance(listen, list):
         raise ValueError(f"[[host]] {name!r}: listen is no list of addresses")
+    clock = entry.get("clock", False)
+    if not isinstance(clock, bool):
+        raise ValueError(f"[[host]] {name!r}: clock is neither true nor false")
     return HostEntry(
         name,
         exact_identity(f"[[host]] {name!r}: identity", entry.get("identity")),
         frozenset(allowed),
         tuple(_ports(name, value) for value in listen),
         limits_of(entry.get("quota", {}), defaults),
+        clock,
     )
+
+
+def teller_of(hosts: Mapping[str, HostEntry]) -> str:
+    """The host that tells the time with clock = "control". Raises ValueError."""
+    names = [host.name for host in hosts.values() if host.clock] or [*hosts]
+    if len(names) != 1:
+        raise ValueError(
+            'clock = "control" needs [control] and one [[host]] that tells the time: give one of '
+            "several clock = true"
+        )
+    return names[0]
 
 
 def exact_identity(what: str, value: object) -> str:

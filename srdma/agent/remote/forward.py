@@ -37,6 +37,7 @@ class Forward(Proxy):
         close_drained(sock)
 
     async def _carry(self, path: str, sock: socket.socket, uid: int) -> None:
+        await self.tried.wait()
         try:
             # Without a link it does not wait: the agent waits for each answer of its worker.
             link = self._up_now()
@@ -45,8 +46,8 @@ class Forward(Proxy):
             self._failed(uid, error)
             return
         try:
-            relay, number = await self._carried(link, sock, uid, path)
+            relay = await self._carried(link, sock, uid, path)
         except ExchangeError as error:
             self._failed(uid, error)
         else:
-            relay.start(number)
+            relay.start()

@@ -78,9 +78,13 @@ class Hosts(Entrance[Link]):
             raise ExchangeError("identity", "the policy was replaced during the handshake")
         link.opened = partial(self._stream, link, host)
         link.greeted = partial(self._greeted, link, host)
+        link.told = partial(self._told, link, host)
         same = [each for each, of in self._links.items() if of.name == host.name]
-        if len(same) >= LINKS_MAX:
-            same[0].stop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
+        ending, going = [e for e in same if e.over], [e for e in same if not e.over]
+        if len(ending) >= LINKS_MAX:
+            ending[0].drop()
+        if len(going) >= LINKS_MAX:
+            going[0].stop(ExchangeError("busy", f"more than {LINKS_MAX} links of this host"))
         self._links[link] = host
         self._later(self._run(link, host))
 
@@ -105,7 +109,9 @@ class Hosts(Entrance[Link]):
             "linked", host=host.name, identity=host.identity, computer=link.name,
             ahead=link.ahead,
         )  # fmt: skip
-        self._rule.host_time.told(link.epoch)
+
+    def _told(self, link: Link, host: HostEntry) -> None:
+        self._rule.host_time.told(host.name, link.epoch)
 
     async def _look(self) -> NoReturn:
         """End the links of hosts that the policy does not have any more."""
@@ -139,7 +145,7 @@ class Hosts(Entrance[Link]):
         relay = Relay(link, sock)
         relay.farewell = farewell
         if link.accept(number, relay):
-            relay.start(number)
+            relay.start()
         else:
             sock.close()
 
@@ -150,5 +156,7 @@ class Hosts(Entrance[Link]):
             link.refuse(number, error)
         except Error as error:
             link.refuse(number, ExchangeError("worker", str(error)))
+        except OSError as error:  # no descriptors or memory
+            link.refuse(number, ExchangeError("busy", f"the NIC's agent: {error.strerror}"))
         else:
             self._accept(link, number, control.detach())

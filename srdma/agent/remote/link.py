@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
+from math import inf
 from typing import Any, Protocol
 
 import cbor2
@@ -23,6 +24,8 @@ TEXT_MAX = 1_000  # bytes of a reason
 HEARTBEAT = 3.0  # seconds without a frame, after which an end sends HEARTBEAT
 SILENCE = 10.0  # seconds without a frame of the peer, after which the link ends
 CROWDED = 1 << 20  # bytes that wait for TCP, above which local sockets are not read
+UNREAD_MAX = 4 << 20  # bytes that wait for TCP, above which the link ends
+TELL = 3_600.0  # seconds after which a proxy sends HELLO again
 NUMBER_MAX = (1 << 32) - 1
 STREAMS_MAX = 4_096  # of a link
 FIRST = "the first frame must be HELLO"
@@ -49,7 +52,9 @@ class Type(IntEnum):
 
 
 class Stream(Protocol):
-    """One end of a stream. The link calls these methods; none blocks."""
+    """One end of a stream. The link calls these methods; none blocks. number: the link sets it."""
+
+    number: int
 
     def opened(self) -> None:
         """The agent answered OPENED."""
@@ -88,7 +93,10 @@ class Link:
         self._paused: set[Stream] = set()
         self._room: asyncio.Task[None] | None = None
         self._greeted = False
-        self.greeted: Callable[[], None] = lambda: None  # called at the peer's HELLO
+        self._told_at = -inf  # when HELLO was sent
+        # Called at the peer's first HELLO, and at each of them.
+        self.greeted: Callable[[], None] = _nothing
+        self.told: Callable[[], None] = _nothing
         self.identity = self.name = ""
         self.epoch = 0.0
         self.over: ExchangeError | None = None
@@ -100,12 +108,13 @@ class Link:
 
     async def run(self) -> ExchangeError:
         """Process frames until the link ends. Returns the reason, for the peer's programs too."""
-        hello = {"name": _short(platform.node(), NAME_MAX), "time": int(time.time())}
-        self.send(0, Type.HELLO, cbor2.dumps(hello, canonical=True))
+        self._tell()
         beating, self._task = asyncio.ensure_future(self._beat()), asyncio.current_task()
         assert self._task
         try:
             while True:
+                if self.over:  # stop() before this ran, or send()
+                    raise self.over
                 message = await self._wire.message()
                 self._heard_at = time.monotonic()
                 self._frame(message)
@@ -130,9 +139,10 @@ class Link:
 
     def stop(self, reason: ExchangeError) -> None:
         """End the link, and tell the peer why: run() returns soon."""
-        if self.over is None and self._task:
+        if self.over is None:
             self.over = reason
-            self._task.cancel()
+            if self._task:
+                self._task.cancel()
 
     async def abort(self, reason: ExchangeError) -> None:
         """Send REFUSED and close the connection."""
@@ -157,18 +167,20 @@ class Link:
         """The number of open streams."""
         return len(self._streams)
 
-    def open(self, stream: Stream, fields: Mapping[str, Any]) -> int:
-        """Open a stream of the proxy. Returns its number."""
-        number, self._next = self._next, self._next + 1
-        self._streams[number] = stream
-        self.send(number, Type.OPEN, cbor2.dumps(dict(fields), canonical=True))
-        return number
+    def open(self, stream: Stream, fields: Mapping[str, Any]) -> None:
+        """Open a stream of the proxy."""
+        stream.number, self._next = self._next, self._next + 1
+        self._streams[stream.number] = stream
+        self.send(stream.number, Type.OPEN, cbor2.dumps(dict(fields), canonical=True))
+        if self._next == NUMBER_MAX:
+            self.stop(ExchangeError(UNREACHABLE, "the numbers of its streams are used up"))
 
     def accept(self, number: int, stream: Stream) -> bool:
         """Answer OPENED to a stream of opened(). False if it has ended."""
         if number not in self._opening:
             return False
         self._opening.discard(number)
+        stream.number = number
         self._streams[number] = stream
         self.send(number, Type.OPENED)
         return True
@@ -201,8 +213,16 @@ class Link:
         if self.over is None:
             self._sent_at = time.monotonic()
             self._wire.send(number.to_bytes(STREAM_LEN, "big") + _byte(kind) + body)
+            if self._wire.unsent > UNREAD_MAX:
+                self.over = ExchangeError(UNREACHABLE, "the other end does not read")
+                self.drop()
 
     # Internal ---------------------------------------------------------------
+
+    def _tell(self) -> None:
+        self._told_at = time.monotonic()
+        hello = {"name": _short(platform.node(), NAME_MAX), "time": int(time.time())}
+        self.send(0, Type.HELLO, cbor2.dumps(hello, canonical=True))
 
     async def _drained(self) -> None:
         with contextlib.suppress(OSError):  # run() reports it
@@ -220,6 +240,8 @@ class Link:
                 self.over = self.over or ExchangeError(UNREACHABLE, text)
                 self.drop()
                 return
+            if self.opened is None and now - self._told_at >= TELL:
+                self._tell()
             if now - self._sent_at >= HEARTBEAT:
                 self.send(0, Type.HEARTBEAT)
             await asyncio.sleep(
@@ -259,7 +281,7 @@ class Link:
         """Process a frame of stream 0. Raises ExchangeError."""
         if kind == Type.REFUSED:
             raise _of_reason(body) or ExchangeError("state", "no reason", from_peer=True)
-        if kind == Type.HELLO and not self._greeted:
+        if kind == Type.HELLO and (self.opened or not self._greeted):
             self._hello(body)
         elif not self._greeted:
             raise ExchangeError("state", FIRST)
@@ -289,8 +311,14 @@ class Link:
             self.epoch = integer("time", fields["time"], 0, 1 << 40) - time.monotonic()
         except KeyError as error:
             raise ExchangeError("format", f"HELLO lacks {error}") from None
-        self._greeted = True
-        self.greeted()
+        self.told()
+        if not self._greeted:
+            self._greeted = True
+            self.greeted()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _illegal(kind: int) -> ExchangeError:

@@ -30,10 +30,11 @@ async def _serve(file: ProxyFile, listening: list[socket.socket], audit: Audit) 
     signals = Signals()
 
     async def serve() -> None:
+        await asyncio.gather(started(), *map(accept_all, proxy.takers(), listening))
+
+    async def started() -> None:
         await proxy.tried.wait()
-        nic = f"{file.nic[0]}:{file.nic[1]}"
-        audit("started", socket=str(file.socket), nic=nic)
-        await asyncio.gather(*map(accept_all, proxy.takers(), listening))
+        audit("started", socket=str(file.socket), nic=f"{file.nic[0]}:{file.nic[1]}")
 
     works = [proxy.run(), serve(), reload(file, proxy.withdraw, signals.hup, audit)]
     await signals.until_over(works, proxy.close)

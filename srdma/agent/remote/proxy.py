@@ -29,6 +29,7 @@ from srdma.keyex.tls import PeerClosed
 
 PAUSE_LEAST, PAUSE_MOST = 0.1, 5.0  # seconds between two attempts to connect
 PATIENCE = 5.0  # seconds after the end of a link, for which programs wait for another one
+ANOTHER = ExchangeError("policy", "the file of the proxy names another NIC")
 WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
 NAMED = {"connect", "accept", "listen"}  # channels that begin with the name of an identity
 
@@ -39,6 +40,7 @@ class Proxy:
     def __init__(self, file: ProxyFile, audit: Audit) -> None:
         self._file, self._audit = file, audit
         self._link: Link | None = None
+        self._way = file.way  # of the link
         self._usable = asyncio.Event()
         self.tried = asyncio.Event()  # set after the first attempt to connect
         self._why = ExchangeError(UNREACHABLE, "the proxy has just started")
@@ -61,7 +63,11 @@ class Proxy:
         return [self.open]
 
     def withdraw(self) -> int:
-        """End the channels whose user may not use their identity any more. Returns how many."""
+        """The file was read again. End the link if it leads to another NIC, else the
+        channels whose user may not use their identity any more. Returns how many."""
+        if self._link and self._way != self._file.way:
+            self._link.stop(ANOTHER)
+            return len(self._channels)
         found = [
             relay
             for relay, (name, uid) in self._channels.items()
@@ -90,7 +96,6 @@ class Proxy:
             if self._link:
                 pause, self._lost_at = PAUSE_LEAST, time.monotonic()
             self._link = None
-            self._usable.clear()
             self._audit("unlinked", code=self._why.code, text=self._why.text)
             self.tried.set()
             await asyncio.sleep(pause)
@@ -109,6 +114,7 @@ class Proxy:
     async def _linked(self) -> ExchangeError:
         """Connect, and serve the link until it ends. Returns the reason."""
         file = self._file
+        self._way = file.way
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             sock = await dial(*file.nic)
             link = Link(await Wire.open(sock, "client", file.control, expected=file.peer))
@@ -129,9 +135,13 @@ class Proxy:
 
     async def _up(self) -> Link:
         """A link, for which a program waits a little. Raises ExchangeError."""
+        now = time.monotonic()
+        since = now if self._link else self._lost_at  # a link that is not usable ends now
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._lost_at + PATIENCE - time.monotonic(), 0)):
-                await self._usable.wait()
+            async with asyncio.timeout(max(since + PATIENCE - now, 0)):
+                while not (self._link and self._link.usable):
+                    self._usable.clear()
+                    await self._usable.wait()
         return self._up_now()
 
     def _up_now(self) -> Link:
@@ -209,23 +219,21 @@ class Proxy:
         """Pass one end of a control connection to the program."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.closing(theirs):
-            relay, number = await self._carried(link, ours, uid, path)
-            relay.start(number)
+            relay = await self._carried(link, ours, uid, path)
+            relay.start()
             try:
                 channel.pass_on("opened", theirs.fileno(), remote=True)
             except OSError:  # the program has ended
                 relay.fail(None)
 
-    async def _carried(
-        self, link: Link, sock: socket.socket, uid: int, path: str
-    ) -> tuple[Relay, int]:
-        """A stream to the worker, which carries nothing before Relay.start(), and its number.
+    async def _carried(self, link: Link, sock: socket.socket, uid: int, path: str) -> Relay:
+        """A stream to the worker, which carries nothing before Relay.start().
 
         sock: is owned from now on. Raises ExchangeError.
         """
         relay = self._relay(link, sock, "", uid)
         relay.ready = asyncio.get_running_loop().create_future()
-        number = link.open(relay, {"to": "worker", "uid": uid, "path": path})
+        link.open(relay, {"to": "worker", "uid": uid, "path": path})
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 await relay.ready
@@ -235,17 +243,18 @@ class Proxy:
         except BaseException:
             relay.fail(None)
             raise
-        return relay, number
+        return relay
 
     def _agent(self, link: Link, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
         """Carry a channel to the NIC's agent."""
-        name = settings.get("identity", "") if settings["do"] in NAMED else ""
-        if name or settings["do"] in NAMED:
+        name = ""
+        if settings["do"] in NAMED:
+            name = settings.get("identity", "")
             self._check(name, uid)
         sock, rest = channel.detach()
         relay = self._relay(link, sock, str(name), uid)
-        number = link.open(relay, {"to": "agent", "uid": uid})
-        relay.start(number, message_of(settings) + rest)
+        link.open(relay, {"to": "agent", "uid": uid})
+        relay.start(message_of(settings) + rest)
 
     def _check(self, name: object, uid: int) -> None:
         if not self._file.permits(name, uid):

@@ -42,6 +42,7 @@ class ProxyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._fixed: tuple[object, ...] = ()  # entries that take effect at the start
         self.load()
 
     def load(self) -> None:
@@ -65,10 +66,22 @@ class ProxyFile:
             raise LocalError(f"{self.path} is not TOML: {error}") from None
         except (IdentityError, ValueError) as error:
             raise LocalError(f"{self.path}: {error}") from None
+        fixed = (forward, path, mode, worker, processes)
+        if self._fixed and fixed != self._fixed:
+            raise LocalError(
+                f"{self.path}: socket, mode, forward, worker and processes take effect at the "
+                "start of the proxy: start it again"
+            )
+        self._fixed = fixed
         self.socket, self.mode, self.nic = path, mode, nic
         self.forward, self.worker, self._processes = forward, worker, processes
         self.control, self.peer = control, peer
         self._files, self._users = files, users
+
+    @property
+    def way(self) -> tuple[object, ...]:
+        """A value that changes when a link should lead elsewhere."""
+        return self.nic, self.peer
 
     @property
     def kind(self) -> int:

@@ -31,7 +31,7 @@ class Relay:
         """over: called when the socket is closed."""
         sock.setblocking(False)
         self._link, self._sock, self._fd = link, sock, sock.fileno()
-        self._number, self._over = 0, over
+        self.number, self._over = 0, over
         self._loop = asyncio.get_running_loop()
         self._messages = sock.type == socket.SOCK_SEQPACKET
         self._most = MAX_MESSAGE + 1 if self._messages else BODY_MAX  # bytes of one read
@@ -42,14 +42,13 @@ class Relay:
         self.ready: asyncio.Future[None] | None = None  # of a proxy: OPENED, or the refusal
         self.farewell = b""  # the last bytes for the socket if the link ends before the stream
 
-    def start(self, number: int, first: bytes = b"") -> None:
-        """Carry data from now on, unless the stream has ended. number: of the stream; first: bytes
-        that were read already."""
-        self._number = number
+    def start(self, first: bytes = b"") -> None:
+        """Carry data from now on, unless the stream has ended. first: bytes that were read
+        already."""
         if self._closed or self._last:
             return
         for at in range(0, len(first), BODY_MAX):
-            self._link.data(number, first[at : at + BODY_MAX])
+            self._link.data(self.number, first[at : at + BODY_MAX])
         self._loop.add_reader(self._fd, self._read)
 
     # Calls of the link ---------------------------------------------------------
@@ -72,6 +71,8 @@ class Relay:
             self.fail(LATE)
 
     def ended(self, reason: ExchangeError | None, *, lost: bool = False) -> None:
+        if self._closed:  # the descriptor may be of another socket
+            return
         if lost and self.farewell:
             self._out.append(self.farewell)
             self._write()
@@ -92,6 +93,9 @@ class Relay:
     # Internal ---------------------------------------------------------------
 
     def _read(self) -> None:
+        if self._link.crowded(self):
+            self._loop.remove_reader(self._fd)
+            return
         try:
             # The kernel would close files that are not taken, which may block (closing.py).
             data, fds, _, _ = socket.recv_fds(self._sock, self._most, FDS_MAX)
@@ -107,9 +111,7 @@ class Relay:
         elif self._messages and len(data) > MAX_MESSAGE:
             self.fail(LONG)
         else:
-            self._link.data(self._number, data)
-            if self._link.crowded(self):
-                self._loop.remove_reader(self._fd)
+            self._link.data(self.number, data)
 
     def _write(self) -> None:
         try:
@@ -132,7 +134,7 @@ class Relay:
 
     def fail(self, reason: ExchangeError | None) -> None:
         """End both. reason: for the other end of the link."""
-        self._link.end(self._number, reason)
+        self._link.end(self.number, reason)
         self._close()
 
     def _close(self) -> None:

@@ -11,8 +11,8 @@
 
 static const uint8_t TOKEN[SRDMA_TOKEN_LEN] = { 1, 2, 3 };
 
-int verbs_port_refused(enum srdma_port_verbs_kind kind, const char *listen,
-		       char why[SRDMA_PORT_VERBS_WHY_LEN])
+static int create(struct srdma_port **port, enum srdma_port_verbs_kind kind,
+		  const char *listen, char *why)
 {
 	const struct srdma_port_verbs_params params = {
 		.device = "fake0",
@@ -23,8 +23,15 @@ int verbs_port_refused(enum srdma_port_verbs_kind kind, const char *listen,
 		.sends = VERBS_PORT_SENDS,
 		.why = why,
 	};
+
+	return srdma_port_verbs_create(port, &params);
+}
+
+int verbs_port_refused(enum srdma_port_verbs_kind kind, const char *listen,
+		       char why[SRDMA_PORT_VERBS_WHY_LEN])
+{
 	struct srdma_port *port;
-	int err = srdma_port_verbs_create(&port, &params);
+	int err = create(&port, kind, listen, why);
 
 	assert_int_not_equal(err, 0);
 	return err;
@@ -33,17 +40,9 @@ int verbs_port_refused(enum srdma_port_verbs_kind kind, const char *listen,
 struct srdma_port *verbs_port_open(enum srdma_port_verbs_kind kind,
 				   const char *listen)
 {
-	const struct srdma_port_verbs_params params = {
-		.device = "fake0",
-		.listen = listen,
-		.kind = kind,
-		.buffers = VERBS_PORT_BUFFERS,
-		.receives = VERBS_PORT_SENDS,
-		.sends = VERBS_PORT_SENDS,
-	};
 	struct srdma_port *port;
 
-	assert_int_equal(srdma_port_verbs_create(&port, &params), 0);
+	assert_int_equal(create(&port, kind, listen, NULL), 0);
 	return port;
 }
 

@@ -4,7 +4,8 @@
 
 Requests besides those of srdma/demo/host.py: digest (offset, length) -> sha256; digests (pieces)
 -> sha256 of each; expect (count, size): receive that many messages; arrived -> sha256 of each, once
-all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error.
+all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error;
+use_agent (path): for the next contexts. If the NIC is another computer, host B listens there.
 For test_modes.py, on a separate PD:
 modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> response to INIT of a
 new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
@@ -14,6 +15,7 @@ modes_drop.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +29,16 @@ class Host(HostB):
     def __init__(self) -> None:
         super().__init__()
         self._thread = self.stack.enter_context(ThreadPoolExecutor(1))
+
+    def use_agent(self, path: str) -> dict[str, Any]:
+        os.environ["SRDMA_AGENT"] = path
+        return {}
+
+    def listen(
+        self, worker: str, options: dict[str, Any], size: int, host: str = "127.0.0.1"
+    ) -> dict[str, Any]:
+        remote = self._pd(worker).ctx.remote
+        return super().listen(worker, options, size, "" if remote else host)
 
     def digest(self, offset: int, length: int) -> dict[str, Any]:
         return {"sha256": self._sha256(offset, length)}

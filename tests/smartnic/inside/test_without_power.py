@@ -53,12 +53,13 @@ def test_a_nic_that_booted_again_is_used_again(hosts, nics, stage, connected, ho
     """Programs open a new context: host B by another name of the control socket. The NIC does not
     know the time at first, and refuses its host until it does."""
     start_worker(nics[1], 1)
-    link = control.start_control(nics[1], 1, stage.control)
+    link = control.start(nics[1], 1, stage.agent)
     eventually("the clock is refused", lambda: "clock" in link.log(), link)
     assert '"linked"' not in link.log()
     control.set_clock(nics[1])
     eventually("the host is linked", lambda: '"linked"' in link.log(), link)
-    hosts[1].run(f"ln -s {stage.secure.b} {AGAIN}")
+    machines = {"host": hosts, "nic": nics}[stage.agent]  # where the path of the socket counts
+    machines[1].run(f"ln -s {stage.secure.b} {AGAIN}")
     data = os.urandom(SIZE)
     with connected(pd, stage.secure._replace(b=AGAIN), size=SIZE) as (connection, remote):
         connection.qp.write(data, remote)
