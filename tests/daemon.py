@@ -384,6 +384,12 @@ def worker(folder: Path, name: str = "a", *options: str, **environment: str) -> 
             process.stdout.close()
 
 
+def cpu_seconds(pid: int) -> float:
+    """The time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
     end = time.monotonic() + patience
     while not condition():

@@ -755,7 +755,8 @@ def test_many_streams_of_a_proxy_that_does_not_read(
 @pytest.mark.parametrize("late", [False, True])
 def test_last_answers_of_the_worker(fake_nic: SmallNic, fake: socket.socket, late: bool) -> None:
     """They arrive after the worker has closed the connection, also if it is not read at that time.
-    late: the peer sends a further message."""
+    The end, which epoll reports at once, costs no time meanwhile. late: the peer sends a further
+    message."""
     peer = fake_nic.greeted()
     conn, other = (opened(peer, fake_nic, fake, n) for n in (1, 2))
     sent = fill(conn)
@@ -763,6 +764,9 @@ def test_last_answers_of_the_worker(fake_nic: SmallNic, fake: socket.socket, lat
     if late:
         peer.frame(1, Type.DATA, b"late")
     processed(peer, 2, other)
+    before = daemon.cpu_seconds(fake_nic.process.pid)
+    time.sleep(1)
+    assert daemon.cpu_seconds(fake_nic.process.pid) - before < 0.2
     for _ in range(sent):
         assert peer.take()[:2] == (1, Type.DATA)
     assert peer.take() == (1, Type.END, b"")

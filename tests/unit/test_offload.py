@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import BINARY, PATIENCE, ROOT, Kind, Worker, run, worker
+from tests.daemon import BINARY, PATIENCE, ROOT, Kind, Worker, cpu_seconds, run, worker
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -276,11 +276,6 @@ def test_reader_of_statistics_stops_reading(tmp_path: Path) -> None:
         found.process.send_signal(signal.SIGUSR1)
         assert client.alive()
         assert found.stop() == 0
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_idle_worker_sleeps(a: Worker) -> None:
