@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "host/host.h"
+
 enum { BATCH = 32 }; /* completions taken at once */
 
 /* wr_id of heartbeats; those of descriptors are serial numbers of 32 bits. */
@@ -14,7 +16,7 @@ static uint32_t slot_of(uint32_t serial)
 
 uint32_t srdma_verbs_queue_receives(uint32_t ring)
 {
-	return ring + SRDMA_VERBS_QUEUE_REFILL;
+	return ring + SRDMA_VERBS_QUEUE_REFILL + SRDMA_HOST_BATCH;
 }
 
 void srdma_verbs_queue_init(struct srdma_verbs_queue *q,

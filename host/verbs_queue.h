@@ -47,8 +47,11 @@ struct srdma_verbs_queue {
 	enum ibv_wc_status status;
 };
 
-/* Depth of the receive queue for a ring: at any time at least one receive per
- * record is posted. */
+/*
+ * Depth of the receive queue for a ring. A receive is posted for each record
+ * that the worker may write if the queue is polled before each SRDMA_HOST_BATCH
+ * records: of their receives the CQ may tell later.
+ */
 uint32_t srdma_verbs_queue_receives(uint32_t ring);
 
 void srdma_verbs_queue_init(struct srdma_verbs_queue *q,
