@@ -8,6 +8,8 @@
 
 enum {
 	BACKLOG = 128,
+	EVENTS = 32, /* taken at once, so that a flood of requests does not
+			hold the worker */
 	/*
 	 * Linux may miss that a neighbour was resolved and check again only
 	 * after the timeout: use a short timeout and several attempts.
@@ -320,14 +322,17 @@ void srdma_verbs_cm_poll(struct srdma_verbs_port *port)
 {
 	struct ibv_async_event event;
 	struct note note;
+	int i;
 
-	while (!next_note(port, &note)) {
+	for (i = 0; i < EVENTS && !next_note(port, &note); ++i) {
 		if (note.type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			requested(port, &note);
 		else if (note.id->context)
 			step(note.id->context, note.type);
 		srdma_wipe(note.hello, sizeof(note.hello));
 	}
+	if (i == EVENTS)
+		port->cm_turn = 0; /* there may be more */
 	while (!ibv_get_async_event(port->context, &event)) {
 		device_event(port, &event);
 		ibv_ack_async_event(&event);

@@ -250,6 +250,8 @@ void srdma_verbs_cq_leave(struct srdma_verbs_cq *cq, uint32_t need);
  * were empty at the end.
  */
 int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n);
+/* Take the completions that are in the CQ of a connection. */
+void srdma_verbs_cq_empty(struct srdma_verbs_conn *conn);
 int srdma_verbs_cq_arm(struct srdma_port *port);
 void srdma_verbs_cq_disarm(struct srdma_port *port);
 void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
@@ -260,7 +262,10 @@ void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
  * Returns 0 or -errno.
  */
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text);
-/* Process events of the CM and asynchronous events of the device. */
+/*
+ * Process asynchronous events of the device, and some events of the CM. If there
+ * may be more, the next poll of the port calls it again.
+ */
 void srdma_verbs_cm_poll(struct srdma_verbs_port *port);
 int srdma_verbs_cm_connect(struct srdma_port *port, const char *address,
 			   struct srdma_conn **conn);
