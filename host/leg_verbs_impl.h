@@ -31,7 +31,6 @@ struct srdma_leg_verbs {
 	uint32_t ring; /* its records */
 	uint8_t *slots;
 	struct ibv_mr *slots_mr;
-	int64_t beat_at; /* time of the last heartbeat, ms */
 
 	/* The descriptor to wait on: on cm, channel, timer and over. */
 	int epoll;

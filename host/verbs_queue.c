@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "host/host.h"
+#include "port/leg_time.h"
 
 enum { BATCH = 32 }; /* completions taken at once */
 
@@ -174,12 +175,24 @@ void srdma_verbs_queue_flush(struct srdma_verbs_queue *q)
 	fail(q, "posting descriptors", err);
 }
 
-void srdma_verbs_queue_beat(struct srdma_verbs_queue *q)
+/* --- heartbeats ---------------------------------------------------------- */
+
+int srdma_verbs_queue_keepalive(struct srdma_verbs_queue *q, int64_t now)
 {
+	const int64_t age = now - q->beat_at;
 	struct ibv_send_wr *bad;
 
+	/* If the program did not look for long, the ack may be in the CQ. */
+	if (q->beating && age >= SRDMA_LEG_SILENCE_MS)
+		srdma_verbs_queue_poll(q);
 	if (srdma_verbs_queue_has_failed(q))
-		return;
-	fail(q, "posting a heartbeat", ibv_post_send(q->p.qp, &q->beat, &bad));
+		return 0;
+	if (q->beating)
+		return age >= SRDMA_LEG_SILENCE_MS ? -ETIMEDOUT : 0;
+	if (q->beat_at && age < SRDMA_LEG_BEAT_MS)
+		return 0;
+	q->beat_at = now;
 	q->beating = 1;
+	fail(q, "posting a heartbeat", ibv_post_send(q->p.qp, &q->beat, &bad));
+	return 1;
 }

@@ -65,6 +65,7 @@ LEG_RNR_RETRIES: int
 LEG_RNR_TIMER: int
 LEG_BEAT_MS: int
 LEG_SILENCE_MS: int
+LEG_LOOK_MS: int
 PING_MS: int
 QP_INIT: int
 QP_RTR: int

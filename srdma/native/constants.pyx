@@ -95,6 +95,7 @@ cdef extern from "port/leg_time.h":
         SRDMA_LEG_RNR_TIMER
         SRDMA_LEG_BEAT_MS
         SRDMA_LEG_SILENCE_MS
+        SRDMA_LEG_LOOK_MS
 
 
 cdef extern from "relay/relay.h":
@@ -186,6 +187,7 @@ LEG_RNR_RETRIES = SRDMA_LEG_RNR_RETRIES
 LEG_RNR_TIMER = SRDMA_LEG_RNR_TIMER  # code of IBTA
 LEG_BEAT_MS = SRDMA_LEG_BEAT_MS
 LEG_SILENCE_MS = SRDMA_LEG_SILENCE_MS
+LEG_LOOK_MS = SRDMA_LEG_LOOK_MS
 PING_MS = SRDMA_DEFAULT_PING_MS  # silence in ms after which a QP sends a keepalive
 QP_INIT = SRDMA_QP_INIT
 QP_RTR = SRDMA_QP_RTR

@@ -480,6 +480,32 @@ static void test_silence_ends_a_leg(void **state)
 	expect_end(leg, "did not answer for 11 s");
 }
 
+/* The program did not look at the leg for a while: the device has the ack. */
+static void test_ack_that_waits_in_the_cq_keeps_a_leg(void **state)
+{
+	struct srdma_host_leg *leg = make();
+
+	(void)state;
+	leg->ops->keepalive(leg, 10000);
+	fake_rdma_complete(IBV_WC_SEND, BEAT_ID, 0);
+	leg->ops->keepalive(leg, 10000 + SILENCE);
+	assert_null(leg->ops->ended(leg));
+	assert_int_equal(fake_rdma.beats, 2);
+	leg->ops->destroy(leg);
+}
+
+static void test_failure_that_waits_in_the_cq_ends_a_leg(void **state)
+{
+	struct srdma_host_leg *leg = make();
+
+	(void)state;
+	leg->ops->keepalive(leg, 10000);
+	fake_rdma_complete(IBV_WC_SEND, BEAT_ID, IBV_WC_RETRY_EXC_ERR);
+	leg->ops->keepalive(leg, 10000 + SILENCE);
+	assert_int_equal(fake_rdma.beats, 1);
+	expect_end(leg, "a failed completion");
+}
+
 /* A sleeper wakes when a heartbeat is due, and every second while it waits for
  * its acknowledgement. */
 static void test_sleeper_wakes_for_heartbeats(void **state)
@@ -676,6 +702,8 @@ int main(void)
 		each(test_completion_wakes_a_sleeper),
 		each(test_one_heartbeat_every_two_seconds),
 		each(test_silence_ends_a_leg),
+		each(test_ack_that_waits_in_the_cq_keeps_a_leg),
+		each(test_failure_that_waits_in_the_cq_ends_a_leg),
 		each(test_sleeper_wakes_for_heartbeats),
 		each(test_heartbeat_that_cannot_be_posted),
 		each(test_events_that_end_a_leg),
