@@ -136,8 +136,8 @@ static int came_here(const struct srdma_verbs_port *port,
 		     const struct note *note)
 {
 	return same_device(port, note->id) &&
-	       srdma_verbs_addr_same_ip(rdma_get_local_addr(note->id),
-					(const struct sockaddr *)&port->own);
+	       srdma_addr_same_ip(rdma_get_local_addr(note->id),
+				  (const struct sockaddr *)&port->own);
 }
 
 static int hello_legal(const struct srdma_verbs_port *port,

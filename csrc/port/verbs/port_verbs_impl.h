@@ -183,9 +183,6 @@ void srdma_verbs_addr_scope(struct ibv_context *context,
 /* Complete a link-local address by the network interface of another one. */
 void srdma_verbs_addr_same_scope(struct sockaddr_storage *addr,
 				 const struct sockaddr_storage *like);
-/* 1 if both have the same IP address, whatever port and interface. */
-int srdma_verbs_addr_same_ip(const struct sockaddr *a,
-			     const struct sockaddr *b);
 
 /* --- port_verbs_pool.c: registered memory and buffers --- */
 /*
