@@ -6,11 +6,7 @@
 #include "host/rdma.h"
 #include "host/verbs_queue.h"
 
-enum {
-	SRDMA_LEG_VERBS_READS = 16, /* READs and atomics of the worker in
-					flight, at most */
-	SRDMA_LEG_VERBS_WHY = 160,  /* bytes of the text */
-};
+enum { SRDMA_LEG_VERBS_WHY = 160 /* bytes of the text */ };
 
 struct srdma_leg_verbs {
 	struct srdma_host_leg base;

@@ -19,7 +19,13 @@ enum srdma_leg_time {
 	 * stopped worker posts none, but its device answers. Heartbeats limit
 	 * the time. */
 	SRDMA_LEG_RNR_RETRIES = 7,
-	SRDMA_LEG_RNR_TIMER = 20, /* of the host, code of IBTA: 10.24 ms */
+	SRDMA_LEG_RNR_TIMER = 20, /* of both, code of IBTA: 10.24 ms */
+	/*
+	 * Of an attempt to resolve address or route, ms. Linux may miss that a
+	 * neighbour was resolved, and report it only after the time-out: it is
+	 * short, and the attempt is repeated.
+	 */
+	SRDMA_LEG_RESOLVE_MS = 200,
 	SRDMA_LEG_BEAT_MS = 2000, /* between two heartbeats */
 	/* time after which a heartbeat without an ack ends the leg */
 	SRDMA_LEG_SILENCE_MS = 11000,

@@ -46,6 +46,7 @@ from srdma._engine.verbs_cm import (
 )
 from srdma.control import forked
 from srdma.native.constants import (
+    HELLO_READS,
     LEG_ACK_TIMEOUT,
     LEG_BEAT_MS,
     LEG_LOOK_MS,
@@ -69,7 +70,6 @@ try:
 except ImportError:  # before rdma-core 50
     import pyverbs.enums as e
 
-MAX_READS = 16
 CONNECT_SECONDS = 10.0
 LOST = "the worker does not acknowledge: its machine or device, or the link to it, is lost"
 
@@ -141,8 +141,9 @@ class VerbsLeg:
     def _open(self, ring: int, undo: contextlib.ExitStack) -> None:
         self._context = Context(name=self.device)
         undo.callback(self._context.close)
-        caps = self._context.query_device().atomic_caps
-        self._has_atomics: bool = caps != e.IBV_ATOMIC_NONE
+        limits = self._context.query_device()
+        self._has_atomics: bool = limits.atomic_caps != e.IBV_ATOMIC_NONE
+        self._reads: int = limits.max_qp_rd_atom
         self.pd = PD(self._context)
         undo.callback(self.pd.close)
         self._ring = _Memory(ring * RECORD_LEN)
@@ -216,7 +217,7 @@ class VerbsLeg:
             ring.length // RECORD_LEN,
         )
         param = ConnParam(
-            resources=MAX_READS,
+            resources=min(self._reads, HELLO_READS),
             depth=1,
             retry=LEG_RETRIES,
             rnr_retry=LEG_RNR_RETRIES,

@@ -66,6 +66,8 @@ LEG_RNR_TIMER: int
 LEG_BEAT_MS: int
 LEG_SILENCE_MS: int
 LEG_LOOK_MS: int
+LEG_RESOLVE_MS: int
+HELLO_READS: int
 PING_MS: int
 QP_INIT: int
 QP_RTR: int

@@ -31,7 +31,6 @@ enum srdma_verbs_limits {
 	SRDMA_VERBS_SIGNAL = 16,   /* every n-th send is signaled */
 	SRDMA_VERBS_REFILL = 8,	   /* receives are reposted n at a time */
 	SRDMA_VERBS_INLINE = 128,  /* wanted max_inline_data */
-	SRDMA_VERBS_READS = 16,	   /* wanted max_rd_atomic */
 	SRDMA_VERBS_CM_TURN = 256, /* polls between checks of the CM */
 };
 
