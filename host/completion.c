@@ -8,7 +8,6 @@
 #include "host/error.h"
 
 enum {
-	BATCH = 64,	    /* records taken at once */
 	LOOK_MS = 1,	    /* interval of checks that the worker lives */
 	LEG_LOOK_MS = 1000, /* of sleep, between checks that the leg lives */
 	/* Polling before a sleep: most completions arrive in this time. */
@@ -50,14 +49,15 @@ static void convert(struct srdma_pd *pd, struct srdma_wc *wc,
 static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 {
 	const struct srdma_host_leg_ops *ops = pd->leg->ops;
-	struct srdma_record records[BATCH];
+	struct srdma_record records[SRDMA_HOST_BATCH];
 	uint8_t *slot;
-	int got = 0, some = BATCH;
+	int got = 0, some = SRDMA_HOST_BATCH;
 
-	ops->poll(pd->leg);
-	while (got < n && some == BATCH) {
-		int most = n - got < BATCH ? n - got : BATCH;
+	while (got < n && some == SRDMA_HOST_BATCH) {
+		int most =
+			n - got < SRDMA_HOST_BATCH ? n - got : SRDMA_HOST_BATCH;
 
+		ops->poll(pd->leg);
 		some = srdma_host_poll(pd->host, records, most);
 		for (int i = 0; i < some; i++)
 			convert(pd, &wc[got++], &records[i]);

@@ -21,6 +21,9 @@ struct srdma_host;
 enum {
 	SRDMA_HOST_MAX_RING = SRDMA_LEG_SHM_MAX_RING,
 	SRDMA_HOST_MAX_DEPTH = 4096,
+	/* Records that a caller takes by one srdma_host_poll(), at most. The leg
+	 * is polled before each. */
+	SRDMA_HOST_BATCH = 64,
 };
 
 /*

@@ -35,48 +35,21 @@ static struct sockaddr_in6 *six_of(struct sockaddr_storage *address)
 	return (struct sockaddr_in6 *)address;
 }
 
-static int is_link_local(const struct sockaddr_storage *address)
-{
-	const struct sockaddr_in6 *six = (const void *)address;
-
-	return address->ss_family == AF_INET6 &&
-	       IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
-}
-
 static int reaches(const struct in6_addr *gid,
 		   const struct sockaddr_storage *peer)
 {
 	if (peer->ss_family == AF_INET)
 		return IN6_IS_ADDR_V4MAPPED(gid);
 	return !IN6_IS_ADDR_V4MAPPED(gid) && !IN6_IS_ADDR_UNSPECIFIED(gid) &&
-	       !IN6_IS_ADDR_LINKLOCAL(gid) == !is_link_local(peer);
+	       !IN6_IS_ADDR_LINKLOCAL(gid) == !srdma_addr_is_link_local(peer);
 }
 
 static void set_address(struct sockaddr_storage *out, const struct gid *gid,
 			int link_local)
 {
-	struct sockaddr_in *four = (struct sockaddr_in *)out;
-
-	memset(out, 0, sizeof(*out));
-	if (IN6_IS_ADDR_V4MAPPED(&gid->ip)) {
-		out->ss_family = AF_INET;
-		memcpy(&four->sin_addr, &gid->ip.s6_addr[12], 4);
-		return;
-	}
-	out->ss_family = AF_INET6;
-	six_of(out)->sin6_addr = gid->ip;
-	six_of(out)->sin6_scope_id =
-		link_local ? if_nametoindex(gid->netdev) : 0;
-}
-
-static int same_ip(const struct sockaddr_storage *a,
-		   const struct sockaddr_storage *b)
-{
-	char text[2][SRDMA_NAME_LEN];
-
-	srdma_addr_format(text[0], (const struct sockaddr *)a);
-	srdma_addr_format(text[1], (const struct sockaddr *)b);
-	return !strcmp(text[0], text[1]);
+	srdma_addr_of_gid(out, &gid->ip);
+	if (link_local)
+		six_of(out)->sin6_scope_id = if_nametoindex(gid->netdev);
 }
 
 /* The source of the kernel's route to the peer, over netdev if it is not NULL.
@@ -217,7 +190,8 @@ static int add_scope(struct srdma_host_route *route, const char *root)
 
 static int from_kernel(struct srdma_host_route *route, const char *root)
 {
-	int r = is_link_local(&route->peer) ? add_scope(route, root) : 0;
+	int r = srdma_addr_is_link_local(&route->peer) ? add_scope(route, root)
+						       : 0;
 
 	if (r)
 		return r;
@@ -244,8 +218,9 @@ static void choose(struct srdma_host_route *route, const struct table *t)
 {
 	struct sockaddr_storage source, own;
 
-	set_address(&route->own, &t->gids[0], is_link_local(&route->peer));
-	if (is_link_local(&route->peer)) {
+	set_address(&route->own, &t->gids[0],
+		    srdma_addr_is_link_local(&route->peer));
+	if (srdma_addr_is_link_local(&route->peer)) {
 		six_of(&route->peer)->sin6_scope_id =
 			six_of(&route->own)->sin6_scope_id;
 		return;
@@ -255,7 +230,8 @@ static void choose(struct srdma_host_route *route, const struct table *t)
 			continue;
 		for (int k = 0; k < t->n; k++) {
 			set_address(&own, &t->gids[k], 0);
-			if (same_ip(&own, &source)) {
+			if (srdma_addr_same_ip((struct sockaddr *)&own,
+					       (struct sockaddr *)&source)) {
 				route->own = own;
 				return;
 			}
@@ -279,7 +255,8 @@ static int from_device(struct srdma_host_route *route, const char *root,
 			"SRDMA_HOST_DEVICE: %.64s has no %sIPv%d address: "
 			"assign one to its interface, or name another device",
 			device,
-			is_link_local(&route->peer) ? "link-local " : "",
+			srdma_addr_is_link_local(&route->peer) ? "link-local "
+							       : "",
 			route->peer.ss_family == AF_INET6 ? 6 : 4);
 	choose(route, &t);
 	return 0;

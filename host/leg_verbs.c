@@ -117,13 +117,14 @@ static void verbs_arm(struct srdma_host_leg *leg)
 /* --- events -------------------------------------------------------------- */
 
 /* Starts the timer: it expires when the next heartbeat is due, and, if this one
- * is not acknowledged, every second after that. */
+ * is not acknowledged, again and again after that. */
 static void set_timer(const struct srdma_leg_verbs *leg)
 {
 	const struct itimerspec when = {
 		.it_value = { .tv_sec = SRDMA_LEG_BEAT_MS / 1000,
 			      .tv_nsec = SRDMA_LEG_BEAT_MS % 1000 * NS },
-		.it_interval = { .tv_sec = 1 },
+		.it_interval = { .tv_sec = SRDMA_LEG_LOOK_MS / 1000,
+				 .tv_nsec = SRDMA_LEG_LOOK_MS % 1000 * NS },
 	};
 
 	timerfd_settime(leg->timer, 0, &when, NULL);
@@ -182,21 +183,19 @@ static void verbs_disarm(struct srdma_host_leg *leg)
 static void verbs_keepalive(struct srdma_host_leg *base, int64_t now)
 {
 	struct srdma_leg_verbs *leg = verbs_of(base);
-	const int64_t age = now - leg->beat_at;
+	int sent;
 
 	if (leg->has_ended)
 		return;
-	if (leg->queue.beating && age >= SRDMA_LEG_SILENCE_MS)
+	sent = srdma_verbs_queue_keepalive(&leg->queue, now);
+	if (sent < 0)
 		srdma_leg_verbs_end(leg,
 				    "the worker's device did not answer for "
 				    "%d s",
 				    SRDMA_LEG_SILENCE_MS / 1000);
-	if (leg->queue.beating || (leg->beat_at && age < SRDMA_LEG_BEAT_MS))
-		return;
-	leg->beat_at = now;
-	srdma_verbs_queue_beat(&leg->queue);
 	check_queue(leg);
-	set_timer(leg);
+	if (sent > 0)
+		set_timer(leg);
 }
 
 /* --- memory -------------------------------------------------------------- */

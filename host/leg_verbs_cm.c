@@ -14,12 +14,6 @@
 #include "port/leg_hello.h"
 #include "port/leg_time.h"
 
-enum {
-	/* Linux may miss that a neighbour was resolved, and report it only
-	 * after the time-out: it is short, and the attempt is repeated. */
-	RESOLVE_MS = 200,
-};
-
 /* A connection that is being made. */
 struct attempt {
 	struct srdma_leg_verbs *leg;
@@ -204,9 +198,10 @@ static int resolve_addr(struct attempt *a)
 	int r;
 
 	do {
-		if (rdma->resolve_addr(
-			    a->leg->id, (struct sockaddr *)&a->route.own,
-			    (struct sockaddr *)&a->route.peer, RESOLVE_MS))
+		if (rdma->resolve_addr(a->leg->id,
+				       (struct sockaddr *)&a->route.own,
+				       (struct sockaddr *)&a->route.peer,
+				       SRDMA_LEG_RESOLVE_MS))
 			return errno == ENODEV || errno == EADDRNOTAVAIL
 				       ? no_device(a)
 				       : failed(a, "rdma_resolve_addr");
@@ -222,7 +217,7 @@ static int resolve_addr(struct attempt *a)
 
 static int resolve_route(const struct attempt *a)
 {
-	if (a->leg->rdma->resolve_route(a->leg->id, RESOLVE_MS))
+	if (a->leg->rdma->resolve_route(a->leg->id, SRDMA_LEG_RESOLVE_MS))
 		return failed(a, "rdma_resolve_route");
 	return expect(a, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
@@ -273,9 +268,8 @@ static int request(const struct attempt *a)
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
 		.responder_resources =
-			(uint8_t)(most < SRDMA_LEG_VERBS_READS
-					  ? most
-					  : SRDMA_LEG_VERBS_READS),
+			(uint8_t)(most < SRDMA_HELLO_READS ? most
+							   : SRDMA_HELLO_READS),
 		.initiator_depth = 1,
 		.retry_count = SRDMA_LEG_RETRIES,
 		.rnr_retry_count = SRDMA_LEG_RNR_RETRIES,

@@ -6,11 +6,7 @@
 #include "host/rdma.h"
 #include "host/verbs_queue.h"
 
-enum {
-	SRDMA_LEG_VERBS_READS = 16, /* READs and atomics of the worker in
-					flight, at most */
-	SRDMA_LEG_VERBS_WHY = 160,  /* bytes of the text */
-};
+enum { SRDMA_LEG_VERBS_WHY = 160 /* bytes of the text */ };
 
 struct srdma_leg_verbs {
 	struct srdma_host_leg base;
@@ -31,7 +27,6 @@ struct srdma_leg_verbs {
 	uint32_t ring; /* its records */
 	uint8_t *slots;
 	struct ibv_mr *slots_mr;
-	int64_t beat_at; /* time of the last heartbeat, ms */
 
 	/* The descriptor to wait on: on cm, channel, timer and over. */
 	int epoll;

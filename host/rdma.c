@@ -53,18 +53,15 @@ static int load(struct srdma_rdma *rdma, const char *library,
 	return 0;
 }
 
-int srdma_rdma_load_from(struct srdma_rdma *rdma,
-			 const struct srdma_rdma_names *names)
+static int load_both(struct srdma_rdma *rdma)
 {
-	int r = load(rdma, names->verbs, of_verbs, VERBS_COUNT);
+	int r = load(rdma, "libibverbs.so.1", of_verbs, VERBS_COUNT);
 
-	return r ? r : load(rdma, names->cm, of_cm, CM_COUNT);
+	return r ? r : load(rdma, "librdmacm.so.1", of_cm, CM_COUNT);
 }
 
 int srdma_rdma_load(const struct srdma_rdma **out)
 {
-	static const struct srdma_rdma_names names = { "libibverbs.so.1",
-						       "librdmacm.so.1" };
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static struct srdma_rdma rdma;
 	static int loaded;
@@ -72,7 +69,7 @@ int srdma_rdma_load(const struct srdma_rdma **out)
 
 	pthread_mutex_lock(&lock);
 	if (!loaded)
-		r = srdma_rdma_load_from(&rdma, &names);
+		r = load_both(&rdma);
 	loaded = !r;
 	pthread_mutex_unlock(&lock);
 	*out = &rdma;

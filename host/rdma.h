@@ -41,13 +41,4 @@ struct srdma_rdma {
  */
 int srdma_rdma_load(const struct srdma_rdma **out);
 
-/* File names of the two libraries. */
-struct srdma_rdma_names {
-	const char *verbs, *cm;
-};
-
-/* As srdma_rdma_load(), into *rdma and not kept. */
-int srdma_rdma_load_from(struct srdma_rdma *rdma,
-			 const struct srdma_rdma_names *names);
-
 #endif

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 
+#include "host/host.h"
+#include "port/leg_time.h"
+
 enum { BATCH = 32 }; /* completions taken at once */
 
 /* wr_id of heartbeats; those of descriptors are serial numbers of 32 bits. */
@@ -14,7 +17,7 @@ static uint32_t slot_of(uint32_t serial)
 
 uint32_t srdma_verbs_queue_receives(uint32_t ring)
 {
-	return ring + SRDMA_VERBS_QUEUE_REFILL;
+	return ring + SRDMA_VERBS_QUEUE_REFILL + SRDMA_HOST_BATCH;
 }
 
 void srdma_verbs_queue_init(struct srdma_verbs_queue *q,
@@ -172,12 +175,24 @@ void srdma_verbs_queue_flush(struct srdma_verbs_queue *q)
 	fail(q, "posting descriptors", err);
 }
 
-void srdma_verbs_queue_beat(struct srdma_verbs_queue *q)
+/* --- heartbeats ---------------------------------------------------------- */
+
+int srdma_verbs_queue_keepalive(struct srdma_verbs_queue *q, int64_t now)
 {
+	const int64_t age = now - q->beat_at;
 	struct ibv_send_wr *bad;
 
+	/* If the program did not look for long, the ack may be in the CQ. */
+	if (q->beating && age >= SRDMA_LEG_SILENCE_MS)
+		srdma_verbs_queue_poll(q);
 	if (srdma_verbs_queue_has_failed(q))
-		return;
-	fail(q, "posting a heartbeat", ibv_post_send(q->p.qp, &q->beat, &bad));
+		return 0;
+	if (q->beating)
+		return age >= SRDMA_LEG_SILENCE_MS ? -ETIMEDOUT : 0;
+	if (q->beat_at && age < SRDMA_LEG_BEAT_MS)
+		return 0;
+	q->beat_at = now;
 	q->beating = 1;
+	fail(q, "posting a heartbeat", ibv_post_send(q->p.qp, &q->beat, &bad));
+	return 1;
 }

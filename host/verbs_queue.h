@@ -7,6 +7,8 @@
 #ifndef SRDMA_HOST_VERBS_QUEUE_H
 #define SRDMA_HOST_VERBS_QUEUE_H
 
+#include <stdint.h>
+
 #include <infiniband/verbs.h>
 
 #include "wire/wire.h"
@@ -39,6 +41,7 @@ struct srdma_verbs_queue {
 	struct ibv_sge sges[SRDMA_VERBS_QUEUE_SLOTS];
 	struct ibv_send_wr beat; /* the heartbeat */
 	int beating;		 /* 1: it is under way */
+	int64_t beat_at;	 /* time of the last one, ms; 0: none */
 
 	/* The failure: what could not be done, and errno; or the status of a
 	 * completion. NULL, 0: none. */
@@ -47,8 +50,11 @@ struct srdma_verbs_queue {
 	enum ibv_wc_status status;
 };
 
-/* Depth of the receive queue for a ring: at any time at least one receive per
- * record is posted. */
+/*
+ * Depth of the receive queue for a ring. A receive is posted for each record
+ * that the worker may write if the queue is polled before each SRDMA_HOST_BATCH
+ * records: of their receives the CQ may tell later.
+ */
 uint32_t srdma_verbs_queue_receives(uint32_t ring);
 
 void srdma_verbs_queue_init(struct srdma_verbs_queue *q,
@@ -66,8 +72,13 @@ int srdma_verbs_queue_poll(struct srdma_verbs_queue *q);
 /* Requests an event of the CQ. Poll afterwards: it comes for later completions
  * only. */
 void srdma_verbs_queue_notify(struct srdma_verbs_queue *q);
-/* Posts the heartbeat, which is not under way. */
-void srdma_verbs_queue_beat(struct srdma_verbs_queue *q);
+/*
+ * Sends heartbeats. now: monotonic, ms. Returns 1 if it sent one: to be called
+ * again after SRDMA_LEG_BEAT_MS, and from then on every SRDMA_LEG_LOOK_MS, or
+ * more often; 0; -ETIMEDOUT if a heartbeat was not acknowledged in time: the
+ * worker is lost.
+ */
+int srdma_verbs_queue_keepalive(struct srdma_verbs_queue *q, int64_t now);
 
 /* 1 after a failure. */
 static inline int

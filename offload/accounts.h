@@ -10,7 +10,11 @@
 
 #include "relay/params.h"
 
-enum { ACCOUNTS_MAX = 512 }; /* as many as control connections */
+enum {
+	ACCOUNTS_CONNECTIONS = 512, /* control connections of a worker */
+	/* each of a connection, or of a leg without one */
+	ACCOUNTS_MAX = ACCOUNTS_CONNECTIONS + SRDMA_MAX_LEGS,
+};
 
 struct account_limits {
 	uint32_t connections, legs, qps, regions;

@@ -47,10 +47,25 @@ static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
 	return e->id ? srdma_relay_leg_by_id(t->relay, e->id) : NULL;
 }
 
-static void forget(struct leg_entry *e)
+static void keep(struct legs *t, struct leg_entry *e)
 {
-	if (e->until)
-		accounts_release(e->opener.account);
+	e->until = srdma_relay_now(t->relay) + e->opener.keep * SRDMA_SECOND;
+	accounts_hold(e->opener.account);
+	t->kept++;
+}
+
+static void unkeep(struct legs *t, struct leg_entry *e)
+{
+	if (!e->until)
+		return;
+	e->until = 0;
+	accounts_release(e->opener.account);
+	t->kept--;
+}
+
+static void forget(struct legs *t, struct leg_entry *e)
+{
+	unkeep(t, e);
 	memset(e, 0, sizeof(*e));
 }
 
@@ -63,7 +78,7 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 		/* A leg may have ended while its connection stays (verbs). */
 		if (living(t, e))
 			continue;
-		forget(e);
+		forget(t, e);
 		e->id = srdma_relay_leg_id(leg);
 		e->opener = *opener;
 		put(e->users, opener->connection);
@@ -80,15 +95,17 @@ void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg)
 		put(e->users, user);
 }
 
-void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg)
+void legs_adopt(struct legs *t, unsigned user, uint32_t keep_s,
+		const struct srdma_leg *leg)
 {
 	struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
 
-	if (!e || !e->until)
+	/* The end of the former owner may be noticed later only. */
+	if (!e || !e->opener.keep)
 		return;
+	unkeep(t, e);
 	e->opener.connection = user;
-	e->until = 0;
-	accounts_release(e->opener.account);
+	e->opener.keep = keep_s;
 }
 
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
@@ -172,18 +189,21 @@ int legs_know_qp(const struct legs *t, uint32_t qpn)
 	return 0;
 }
 
-static void end(const struct legs *t, struct leg_entry *e)
+static void end(struct legs *t, struct leg_entry *e)
 {
 	struct srdma_leg *leg = living(t, e);
 
-	forget(e);
+	forget(t, e);
 	if (leg)
 		srdma_relay_leg_close(leg);
 }
 
 static int is_kept(const struct legs *t, const struct leg_entry *e)
 {
-	return e->opener.account && e->opener.keep && living(t, e);
+	const struct srdma_leg *leg = living(t, e);
+
+	return e->opener.account && e->opener.keep && leg &&
+	       srdma_relay_leg_was_up(leg);
 }
 
 void legs_leave(struct legs *t, unsigned user)
@@ -196,13 +216,10 @@ void legs_leave(struct legs *t, unsigned user)
 		drop(e->users, user);
 		if (e->until || e->opener.connection != user)
 			continue;
-		if (!is_kept(t, e)) {
+		if (is_kept(t, e))
+			keep(t, e);
+		else
 			end(t, e);
-			continue;
-		}
-		e->until = srdma_relay_now(t->relay) +
-			   e->opener.keep * SRDMA_SECOND;
-		accounts_hold(e->opener.account);
 	}
 }
 
@@ -210,7 +227,7 @@ void legs_expire(struct legs *t)
 {
 	const uint64_t now = srdma_relay_now(t->relay);
 
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+	for (int i = 0; t->kept && i < SRDMA_MAX_LEGS; i++) {
 		struct leg_entry *e = &t->entry[i];
 
 		if (e->until && (e->until <= now || !living(t, e)))
@@ -222,7 +239,7 @@ uint64_t legs_timer(const struct legs *t)
 {
 	uint64_t first = UINT64_MAX;
 
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+	for (int i = 0; t->kept && i < SRDMA_MAX_LEGS; i++)
 		if (t->entry[i].until && t->entry[i].until < first)
 			first = t->entry[i].until;
 	return first;

@@ -1,7 +1,8 @@
 /*
  * Access of control connections to legs (docs/local-interface.md 3). The
- * connection that opened a leg owns it, and its end closes the leg, or leaves
- * it without an owner for some time (3.9); connections that sent ATTACH may use
+ * connection that opened a leg owns it, or one that adopted it (3.9). The end
+ * of the owner closes the leg, or leaves it without one for some time;
+ * connections that sent ATTACH may use
  * it, and so may the agent. A connection is identified by a number below
  * LEGS_USERS.
  */
@@ -13,11 +14,11 @@
 #include "accounts.h"
 #include "relay/relay.h"
 
-enum { LEGS_USERS = 512 };
+enum { LEGS_USERS = ACCOUNTS_CONNECTIONS };
 
-/* By whom a leg was opened. */
+/* By whom a leg was opened, and who owns it. */
 struct legs_opener {
-	unsigned connection;
+	unsigned connection;	 /* the owner */
 	uint32_t user;		 /* that connected it */
 	struct account *account; /* to which it is charged; NULL: none */
 	uint32_t keep; /* s for which the leg outlives the connection, if it
@@ -26,6 +27,7 @@ struct legs_opener {
 
 struct legs {
 	struct srdma_relay *relay;
+	unsigned kept;			  /* legs without an owner */
 	uint64_t agents[LEGS_USERS / 64]; /* connections of the agent */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
@@ -43,8 +45,12 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 	     const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
-/* Let a connection with the account of a leg own it, if it has no owner. */
-void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg);
+/*
+ * Let a connection with the account of a leg, and with this keep, own it, if the
+ * leg has no owner or outlives the one that it has.
+ */
+void legs_adopt(struct legs *t, unsigned user, uint32_t keep,
+		const struct srdma_leg *leg);
 /* Let a connection use every leg, or only those that it opened or attached to.
  */
 void legs_set_agent(struct legs *t, unsigned user, int is_agent);

@@ -169,7 +169,8 @@ static int handle_attach(struct call *c)
 			"response while its process is alive");
 	legs_attach(&c->q->legs, c->client->number, leg);
 	if (c->client->account)
-		legs_adopt(&c->q->legs, c->client->number, leg);
+		legs_adopt(&c->q->legs, c->client->number, c->client->keep,
+			   leg);
 	out->leg = srdma_relay_leg_id(leg);
 	out->user = opener->user;
 	if (opener->account)

@@ -175,7 +175,8 @@ class PD(Resource):
         return self.control.install(self.leg, capability.to_bytes())
 
     def _uninstall(self, handle: int) -> None:
-        self.control.uninstall(self.leg, handle)
+        with unless_gone():
+            self.control.uninstall(self.leg, handle)
 
     # Memory ----------------------------------------------------------------------
 

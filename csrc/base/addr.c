@@ -95,6 +95,43 @@ int srdma_addr_unicast4(const struct in_addr *ip)
 	return bits >> 24 && bits >> 28 < 14;
 }
 
+int srdma_addr_is_link_local(const struct sockaddr_storage *addr)
+{
+	const struct sockaddr_in6 *six = (const void *)addr;
+
+	return addr->ss_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+}
+
+int srdma_addr_same_ip(const struct sockaddr *a, const struct sockaddr *b)
+{
+	const struct sockaddr_in6 *six = (const void *)a,
+				  *six_b = (const void *)b;
+	const struct sockaddr_in *four = (const void *)a,
+				 *four_b = (const void *)b;
+
+	if (a->sa_family != b->sa_family)
+		return 0;
+	if (a->sa_family == AF_INET6)
+		return IN6_ARE_ADDR_EQUAL(&six->sin6_addr, &six_b->sin6_addr);
+	return four->sin_addr.s_addr == four_b->sin_addr.s_addr;
+}
+
+void srdma_addr_of_gid(struct sockaddr_storage *out, const struct in6_addr *gid)
+{
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
+	struct sockaddr_in *four = (struct sockaddr_in *)out;
+
+	memset(out, 0, sizeof(*out));
+	if (IN6_IS_ADDR_V4MAPPED(gid)) {
+		out->ss_family = AF_INET;
+		memcpy(&four->sin_addr, &gid->s6_addr[12], 4);
+	} else {
+		out->ss_family = AF_INET6;
+		six->sin6_addr = *gid;
+	}
+}
+
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port)
 {
 	if (addr->ss_family == AF_INET6)

@@ -1,5 +1,6 @@
 /*
- * Text form of IP addresses with a port: "IP:PORT" or "[IPv6]:PORT".
+ * IP addresses with a port: their text form, "IP:PORT" or "[IPv6]:PORT", and
+ * their properties.
  */
 #ifndef SRDMA_ADDR_H
 #define SRDMA_ADDR_H
@@ -24,10 +25,19 @@ int srdma_addr_parse(struct sockaddr_storage *out, const char *text, int port);
 void srdma_addr_format(char out[SRDMA_NAME_LEN], const struct sockaddr *addr);
 
 struct in_addr;
+struct in6_addr;
 
 /* 1 if a host may have this address: not 0.0.0.0/8, multicast, reserved or
  * broadcast. */
 int srdma_addr_unicast4(const struct in_addr *ip);
+
+/* 1 for an address of fe80::/10. */
+int srdma_addr_is_link_local(const struct sockaddr_storage *addr);
+/* 1 if both have the same IP address, whatever port and interface. */
+int srdma_addr_same_ip(const struct sockaddr *a, const struct sockaddr *b);
+/* The address of a GID of RoCE v2, with port 0 and without an interface. */
+void srdma_addr_of_gid(struct sockaddr_storage *out,
+		       const struct in6_addr *gid);
 
 /* Ports are in host byte order; addr is AF_INET or AF_INET6. */
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port);

@@ -22,6 +22,9 @@ enum {
 	SRDMA_HELLO_AT_RING_RKEY = 32,
 	SRDMA_HELLO_AT_RING = 36,
 	SRDMA_HELLO_VERSION = 1,
+	/* READs and atomics of the worker in flight to a host, at most; the
+	 * devices of both may permit fewer */
+	SRDMA_HELLO_READS = 16,
 	SRDMA_REFUSAL_LEN = 7,
 	SRDMA_REFUSAL_AT_REASON = 6,
 };

@@ -7,7 +7,7 @@
  * 2^ACK_TIMEOUT = 2.147 s: for the last time after 8.6 s. After 10.7 s the
  * device ends the connection. RETRIES is less than 7, which rxe takes for no
  * limit. A device may wait for up to 4 T (IBTA), so each end has a clock too:
- * BEAT + SILENCE = 13 s.
+ * BEAT + SILENCE + LOOK = 14 s.
  */
 #ifndef SRDMA_PORT_LEG_TIME_H
 #define SRDMA_PORT_LEG_TIME_H
@@ -19,10 +19,18 @@ enum srdma_leg_time {
 	 * stopped worker posts none, but its device answers. Heartbeats limit
 	 * the time. */
 	SRDMA_LEG_RNR_RETRIES = 7,
-	SRDMA_LEG_RNR_TIMER = 20, /* of the host, code of IBTA: 10.24 ms */
+	SRDMA_LEG_RNR_TIMER = 20, /* of both, code of IBTA: 10.24 ms */
+	/*
+	 * Of an attempt to resolve address or route, ms. Linux may miss that a
+	 * neighbour was resolved, and report it only after the time-out: it is
+	 * short, and the attempt is repeated.
+	 */
+	SRDMA_LEG_RESOLVE_MS = 200,
 	SRDMA_LEG_BEAT_MS = 2000, /* between two heartbeats */
 	/* time after which a heartbeat without an ack ends the leg */
 	SRDMA_LEG_SILENCE_MS = 11000,
+	/* between two looks at a heartbeat that is under way */
+	SRDMA_LEG_LOOK_MS = 1000,
 };
 
 #endif

@@ -26,6 +26,7 @@ struct srdma_leg {
 	struct srdma_captable captable;
 	uint8_t shared;	     /* opened for a trust group */
 	uint8_t keys_in_use; /* a secret was derived from K_PD: it stays */
+	uint8_t was_up;	     /* its host has connected */
 	uint8_t closing;
 };
 

@@ -57,6 +57,7 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 		srdma_leg_end(leg);
 		break;
 	case SRDMA_EV_UP: /* a further leg for keepalive */
+		leg->was_up = 1;
 		if (r->env.host->ops->keepalive)
 			srdma_env_wake(&r->env, r->env.now);
 		break;

@@ -91,6 +91,8 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 /* Id of the leg in control messages. Its token is in params->token after
  * srdma_relay_leg_open(). */
 uint32_t srdma_relay_leg_id(const struct srdma_leg *leg);
+/* 1 once the leg's host has connected. */
+int srdma_relay_leg_was_up(const struct srdma_leg *leg);
 /* The live leg with this id; NULL. */
 struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id);
 /* The live leg with this token of 16 bytes, compared in constant time; NULL. */

@@ -325,6 +325,11 @@ uint32_t srdma_relay_leg_id(const struct srdma_leg *leg)
 	return leg->id;
 }
 
+int srdma_relay_leg_was_up(const struct srdma_leg *leg)
+{
+	return leg->was_up;
+}
+
 struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id)
 {
 	struct srdma_leg *leg = r->legs[id % SRDMA_MAX_LEGS];

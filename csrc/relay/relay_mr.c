@@ -191,7 +191,7 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 {
 	struct srdma_mr *mr = mr_of(r, leg, key);
 
-	if (!mr || mr->dead)
+	if (!mr)
 		return unknown_key(r);
 	mr->dead = 1;
 	return srdma_relay_mr_busy(r, leg, key) ? -EINPROGRESS : 0;

@@ -93,7 +93,8 @@ def unless_gone() -> Iterator[None]:
     """Ignore errors of a release whose leg or worker has ended: the resource ended with it.
 
     A leg over verbs may end alone. The worker then answers EPERM, ENOENT for a QP of it, or
-    ECONNRESET if the request waited, and no DMA of the leg is in progress.
+    ECONNRESET if the request waited, and no DMA of the leg is in progress. It also answers ENOENT
+    if an earlier copy of the request ended the resource and its DMA (control-link.md 2.5).
     """
     try:
         yield

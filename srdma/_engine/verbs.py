@@ -31,7 +31,7 @@ from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 from srdma import errors
-from srdma._engine.heartbeat import BEAT_S, Heartbeat, Ticker
+from srdma._engine.heartbeat import Ticker
 from srdma._engine.host_device import route
 from srdma._engine.leg import verbs_access
 from srdma._engine.verbs_cm import (
@@ -46,7 +46,10 @@ from srdma._engine.verbs_cm import (
 )
 from srdma.control import forked
 from srdma.native.constants import (
+    HELLO_READS,
     LEG_ACK_TIMEOUT,
+    LEG_BEAT_MS,
+    LEG_LOOK_MS,
     LEG_RETRIES,
     LEG_RNR_RETRIES,
     LEG_RNR_TIMER,
@@ -67,7 +70,6 @@ try:
 except ImportError:  # before rdma-core 50
     import pyverbs.enums as e
 
-MAX_READS = 16
 CONNECT_SECONDS = 10.0
 LOST = "the worker does not acknowledge: its machine or device, or the link to it, is lost"
 
@@ -106,7 +108,6 @@ class VerbsLeg:
         self._pid = os.getpid()
         forked.keep(self)  # with all objects that it holds
         self._mrs: dict[int, Any] = {}  # by rkey; pyverbs deregisters an MR without references
-        self._beats = Heartbeat()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             deadline = time.monotonic() + CONNECT_SECONDS
@@ -140,8 +141,9 @@ class VerbsLeg:
     def _open(self, ring: int, undo: contextlib.ExitStack) -> None:
         self._context = Context(name=self.device)
         undo.callback(self._context.close)
-        caps = self._context.query_device().atomic_caps
-        self._has_atomics: bool = caps != e.IBV_ATOMIC_NONE
+        limits = self._context.query_device()
+        self._has_atomics: bool = limits.atomic_caps != e.IBV_ATOMIC_NONE
+        self._reads: int = limits.max_qp_rd_atom
         self.pd = PD(self._context)
         undo.callback(self.pd.close)
         self._ring = _Memory(ring * RECORD_LEN)
@@ -162,7 +164,7 @@ class VerbsLeg:
         self._queue = self._make_queue(inline, ring)
         self._epoll = select.epoll()
         undo.callback(self._epoll.close)
-        self._ticker = Ticker(BEAT_S)
+        self._ticker = Ticker(LEG_BEAT_MS / 1000, LEG_LOOK_MS / 1000)
         undo.callback(self._ticker.close)
         for fd in (self._channel_fd, self._cm.fd, self._ticker.fd):
             self._epoll.register(fd, select.EPOLLIN)
@@ -215,7 +217,7 @@ class VerbsLeg:
             ring.length // RECORD_LEN,
         )
         param = ConnParam(
-            resources=MAX_READS,
+            resources=min(self._reads, HELLO_READS),
             depth=1,
             retry=LEG_RETRIES,
             rnr_retry=LEG_RNR_RETRIES,
@@ -298,17 +300,14 @@ class VerbsLeg:
                 self._take_cq_events()
         if not self.closed:
             self._queue.poll()
-        self._beat(time.monotonic())
+            self._beat()
 
-    def _beat(self, now: float) -> None:
-        if self.closed:
-            return
-        if not self._queue.beating:
-            self._beats.acknowledged()
-        if self._beats.lost(now):
+    def _beat(self) -> None:
+        sent = self._queue.keepalive(time.monotonic_ns() // 1_000_000)
+        if sent < 0:
             self._end(LOST)
-        elif self._beats.due(now):
-            self._queue.beat()
+        elif sent:
+            self._ticker.restart()
 
     def _take_cq_events(self) -> None:
         with contextlib.suppress(PyverbsRDMAError):  # EAGAIN

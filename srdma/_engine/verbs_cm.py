@@ -18,8 +18,8 @@ from pyverbs.cmid import CMID, CMEvent, CMEventChannel
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from srdma import errors
+from srdma.native.constants import LEG_RESOLVE_MS
 
-RESOLVE_MS = 200
 MAGIC, VERSION = b"srdma", 1
 REFUSAL = struct.Struct(">5sBB")
 REFUSALS = {
@@ -99,17 +99,16 @@ class Cm:
     def resolve(self, route: Any, deadline: float, doing: str) -> None:
         """Resolve address and route until the deadline (monotonic).
 
-        Address resolution is repeated with a short time-out, because Linux may report the result
-        only when the time-out ends.
+        Address resolution is repeated with a short time-out (csrc/port/leg_time.h).
         doing: text for errors.
         """
         while True:
-            self.id.resolve_addr(route, RESOLVE_MS)
+            self.id.resolve_addr(route, LEG_RESOLVE_MS)
             kind, data = self._next(deadline, doing)
             if kind != ce.RDMA_CM_EVENT_ADDR_ERROR:
                 break
         _check(kind, data, ce.RDMA_CM_EVENT_ADDR_RESOLVED, doing)
-        self.id.resolve_route(RESOLVE_MS)
+        self.id.resolve_route(LEG_RESOLVE_MS)
         self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED, deadline, doing)
 
     def expect(self, wanted: int, deadline: float, doing: str) -> None:

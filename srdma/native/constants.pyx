@@ -95,6 +95,13 @@ cdef extern from "port/leg_time.h":
         SRDMA_LEG_RNR_TIMER
         SRDMA_LEG_BEAT_MS
         SRDMA_LEG_SILENCE_MS
+        SRDMA_LEG_LOOK_MS
+        SRDMA_LEG_RESOLVE_MS
+
+
+cdef extern from "port/leg_hello.h":
+    enum:
+        SRDMA_HELLO_READS
 
 
 cdef extern from "relay/relay.h":
@@ -192,6 +199,9 @@ LEG_RNR_RETRIES = SRDMA_LEG_RNR_RETRIES
 LEG_RNR_TIMER = SRDMA_LEG_RNR_TIMER  # code of IBTA
 LEG_BEAT_MS = SRDMA_LEG_BEAT_MS
 LEG_SILENCE_MS = SRDMA_LEG_SILENCE_MS
+LEG_LOOK_MS = SRDMA_LEG_LOOK_MS
+LEG_RESOLVE_MS = SRDMA_LEG_RESOLVE_MS
+HELLO_READS = SRDMA_HELLO_READS
 PING_MS = SRDMA_DEFAULT_PING_MS  # silence in ms after which a QP sends a keepalive
 QP_INIT = SRDMA_QP_INIT
 QP_RTR = SRDMA_QP_RTR

@@ -30,6 +30,9 @@ cdef extern from "wire/stats.h":
 
 
 cdef extern from "host/host.h" nogil:
+    enum:
+        SRDMA_HOST_BATCH
+
     struct srdma_host:
         pass
 

@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t
 from srdma.native.csrc cimport *
 from srdma.native.hostleg cimport *
 
-BATCH = 64  # completions that one Host.poll() gives at most
+BATCH = SRDMA_HOST_BATCH  # completions that one Host.poll() gives at most
 
 
 def reason(uint32_t code):
@@ -188,7 +188,7 @@ cdef class Host:
     def poll(self, int n):
         """Up to n (at most BATCH) completions: (wr_id, qpn, opcode, status, flags, vendor_err,
         byte_len, imm)."""
-        cdef srdma_record records[64]  # BATCH
+        cdef srdma_record records[SRDMA_HOST_BATCH]
         cdef srdma_record *r
         self.alive()
         cdef int got = srdma_host_poll(self.h, records, min(n, BATCH))

@@ -9,7 +9,7 @@ import os
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from srdma.native.hostleg cimport SRDMA_DESC_SLOT
 from srdma.native.leg cimport NativeLeg, Pinned
@@ -37,7 +37,6 @@ cdef extern from "host/verbs_queue.h":
         uint32_t ring
 
     struct srdma_verbs_queue:
-        int beating
         const char *failed
         int error
         int status
@@ -50,7 +49,7 @@ cdef extern from "host/verbs_queue.h":
     void srdma_verbs_queue_flush(srdma_verbs_queue *q)
     int srdma_verbs_queue_poll(srdma_verbs_queue *q)
     void srdma_verbs_queue_notify(srdma_verbs_queue *q)
-    void srdma_verbs_queue_beat(srdma_verbs_queue *q)
+    int srdma_verbs_queue_keepalive(srdma_verbs_queue *q, int64_t now)
 
 
 SLOTS_LEN = SRDMA_VERBS_QUEUE_SLOTS * SRDMA_DESC_SLOT  # bytes of the slots of a queue
@@ -121,13 +120,10 @@ cdef class VerbsQueue(NativeLeg):
         """Request an event of the CQ; poll afterwards."""
         srdma_verbs_queue_notify(&self.queue)
 
-    def beat(self):
-        srdma_verbs_queue_beat(&self.queue)
-
-    @property
-    def beating(self):
-        """True while a heartbeat is under way."""
-        return self.queue.beating != 0
+    def keepalive(self, int64_t now):
+        """Send a heartbeat if it is due. now: monotonic, ms. 1: one was sent; 0: none; below 0: the
+        last one was not acknowledged in time."""
+        return srdma_verbs_queue_keepalive(&self.queue, now)
 
     @property
     def failure(self):

@@ -1,49 +1,71 @@
-"""Heartbeats of the host on a leg over verbs: when they are sent, and when the worker is lost."""
+"""Times of heartbeats on a leg over verbs, and the timer of the host for them."""
 
 from __future__ import annotations
 
 import os
 import select
 
-from srdma._engine.heartbeat import BEAT_S, SILENCE_S, Heartbeat, Ticker
-from srdma.native.constants import LEG_ACK_TIMEOUT, LEG_RETRIES
+import pytest
+
+from srdma._engine.heartbeat import Ticker
+from srdma.native.constants import (
+    LEG_ACK_TIMEOUT,
+    LEG_BEAT_MS,
+    LEG_LOOK_MS,
+    LEG_RETRIES,
+    LEG_SILENCE_MS,
+)
+
+SECOND = 1000  # ms
+LONG = 1000.0  # seconds, longer than the test
 
 
 def test_limits_of_the_device_survive_8_s_and_end_before_15_s():
-    timeout = 4.096e-6 * 2**LEG_ACK_TIMEOUT
-    assert LEG_RETRIES * timeout > 8
-    assert BEAT_S + (LEG_RETRIES + 1) * timeout < 15
-    assert (LEG_RETRIES + 1) * timeout < SILENCE_S
-    assert BEAT_S + SILENCE_S < 15
+    timeout = 4.096e-3 * 2**LEG_ACK_TIMEOUT  # ms
+    assert LEG_RETRIES * timeout > 8 * SECOND
+    assert LEG_BEAT_MS + (LEG_RETRIES + 1) * timeout < 15 * SECOND
+    assert (LEG_RETRIES + 1) * timeout < LEG_SILENCE_MS
+    assert LEG_BEAT_MS + LEG_SILENCE_MS + LEG_LOOK_MS < 15 * SECOND
     assert LEG_RETRIES < 7  # rxe takes 7 for no limit
 
 
-def test_one_heartbeat_at_a_time_and_the_next_one_after_an_interval():
-    beats = Heartbeat()
-    assert beats.due(100.0)
-    assert not beats.due(100.0 + BEAT_S)  # the first one is under way
-    beats.acknowledged()
-    assert not beats.due(100.0 + BEAT_S - 0.01)
-    assert beats.due(100.0 + BEAT_S)
+def is_readable(ticker, seconds=0.0):
+    return bool(select.select([ticker.fd], [], [], seconds)[0])
 
 
-def test_worker_is_lost_only_by_a_heartbeat_without_an_ack():
-    beats = Heartbeat()
-    assert not beats.lost(1e9)
-    assert beats.due(100.0)
-    assert not beats.lost(100.0 + SILENCE_S - 0.01)
-    assert beats.lost(100.0 + SILENCE_S)
-    beats.acknowledged()
-    assert not beats.lost(1e9)  # the program did not look at the leg for a long time
+@pytest.fixture
+def make():
+    made = []
 
+    def ticker(first, period):
+        made.append(Ticker(first, period))
+        return made[-1]
 
-def test_ticker_becomes_readable_again_after_each_drain():
-    ticker = Ticker(0.02)
-    try:
-        for _ in range(3):
-            assert select.select([ticker.fd], [], [], 10)[0]
-            ticker.drain()
-        ticker.drain()  # with nothing to take
-    finally:
+    yield ticker
+    for ticker in made:
         ticker.close()
-    assert not os.path.exists(f"/proc/self/fd/{ticker.fd}")
+        assert not os.path.exists(f"/proc/self/fd/{ticker.fd}")
+
+
+def test_ticker_becomes_readable_again_after_each_drain(make):
+    ticker = make(0.02, 0.02)
+    for _ in range(3):
+        assert is_readable(ticker, 10)
+        ticker.drain()
+    ticker.drain()  # with nothing to take
+
+
+def test_ticker_has_a_first_time_and_a_period(make):
+    late, once = make(LONG, 0.001), make(0.001, LONG)
+    assert is_readable(once, 10)
+    once.drain()
+    assert not is_readable(late) and not is_readable(once)
+
+
+def test_restart_begins_with_the_first_time(make):
+    ticker = make(0.02, LONG)
+    for _ in range(3):
+        assert is_readable(ticker, 10)
+        ticker.drain()
+        assert not is_readable(ticker)
+        ticker.restart()

@@ -18,6 +18,7 @@ import srdma
 from srdma import Access, CapabilityError, RemoteMR, Right
 from srdma.capability import holder_id
 from srdma.control import Kind
+from srdma.native.constants import HANDLES_MAX
 from tests.fake_worker import DEREG_MR, REG_MR, Refuse
 from tests.native.memkeys import Region
 
@@ -543,3 +544,22 @@ def test_memory_that_the_worker_keeps_is_never_freed(worker, pd):
     del mr
     gc.collect()
     assert is_pinned(buffer)
+
+
+# Capabilities ------------------------------------------------------------------
+
+
+def test_capability_that_is_uninstalled_already(worker, pd):
+    """The answer to the first UNINSTALL may be lost with the control link; a repeated one is then
+    refused."""
+
+    def refuse(leg, body, fds):
+        raise Refuse(errno.ENOENT, "no capability of this handle")
+
+    worker.handlers[Kind.INSTALL] = lambda leg, body, fds: (struct.pack(">I", 5), [])
+    worker.handlers[Kind.UNINSTALL] = refuse
+    region = Region(b"K_PDmem of tests", (0, 64 * (HANDLES_MAX + 1), 6, 48), 7, 1, bytes(16))
+    for at in range(0, 64 * (HANDLES_MAX + 1), 64):
+        capability = srdma.Capability(region.grant(at, at + 64, 1))
+        pd.handles.give(pd.handles.take(capability))
+    assert worker.kinds().count(Kind.UNINSTALL) == 1

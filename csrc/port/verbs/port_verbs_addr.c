@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <string.h>
 
 enum { MAX_GIDS = 256 };
 
@@ -35,21 +34,6 @@ static int is_global(const struct in6_addr *ip)
 	       !IN6_IS_ADDR_MULTICAST(ip) && !IN6_IS_ADDR_UNSPECIFIED(ip);
 }
 
-static void store(struct sockaddr_storage *out, const struct in6_addr *ip)
-{
-	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
-	struct sockaddr_in *four = (struct sockaddr_in *)out;
-
-	memset(out, 0, sizeof(*out));
-	if (is_ipv4(ip)) {
-		out->ss_family = AF_INET;
-		memcpy(&four->sin_addr, &ip->s6_addr[12], 4);
-	} else {
-		out->ss_family = AF_INET6;
-		six->sin6_addr = *ip;
-	}
-}
-
 int srdma_verbs_addr_of_device(struct ibv_context *context,
 			       struct sockaddr_storage *out)
 {
@@ -64,19 +48,11 @@ int srdma_verbs_addr_of_device(struct ibv_context *context,
 		for (i = 0; i < n; ++i) {
 			if (!usable[kind](ip_of(&gids[i])))
 				continue;
-			store(out, ip_of(&gids[i]));
+			srdma_addr_of_gid(out, ip_of(&gids[i]));
 			return 0;
 		}
 	}
 	return -EADDRNOTAVAIL;
-}
-
-static int is_link_local(const struct sockaddr_storage *addr)
-{
-	const struct sockaddr_in6 *six = (const void *)addr;
-
-	return addr->ss_family == AF_INET6 &&
-	       IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
 }
 
 void srdma_verbs_addr_scope(struct ibv_context *context,
@@ -86,7 +62,7 @@ void srdma_verbs_addr_scope(struct ibv_context *context,
 	struct ibv_gid_entry gids[MAX_GIDS];
 	ssize_t i, n;
 
-	if (!is_link_local(addr))
+	if (!srdma_addr_is_link_local(addr))
 		return;
 	n = read_gids(context, gids);
 	for (i = 0; i < n; ++i)
@@ -97,21 +73,7 @@ void srdma_verbs_addr_scope(struct ibv_context *context,
 void srdma_verbs_addr_same_scope(struct sockaddr_storage *addr,
 				 const struct sockaddr_storage *like)
 {
-	if (is_link_local(addr) && is_link_local(like))
+	if (srdma_addr_is_link_local(addr) && srdma_addr_is_link_local(like))
 		((struct sockaddr_in6 *)addr)->sin6_scope_id =
 			((const struct sockaddr_in6 *)like)->sin6_scope_id;
-}
-
-int srdma_verbs_addr_same_ip(const struct sockaddr *a, const struct sockaddr *b)
-{
-	const struct sockaddr_in6 *six = (const void *)a,
-				  *six_b = (const void *)b;
-	const struct sockaddr_in *four = (const void *)a,
-				 *four_b = (const void *)b;
-
-	if (a->sa_family != b->sa_family)
-		return 0;
-	if (a->sa_family == AF_INET6)
-		return IN6_ARE_ADDR_EQUAL(&six->sin6_addr, &six_b->sin6_addr);
-	return four->sin_addr.s_addr == four_b->sin_addr.s_addr;
 }

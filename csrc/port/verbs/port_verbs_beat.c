@@ -44,11 +44,17 @@ static uint64_t look(struct srdma_verbs_conn *conn, uint64_t now)
 			beat(conn, now);
 		return conn->beat_at + BEAT;
 	}
-	if (now - conn->beat_at >= SILENCE) {
+	if (now - conn->beat_at < SILENCE)
+		return srdma_time_earlier(now + BEAT, conn->beat_at + SILENCE);
+	/* After a long turn, or a stop of the process, the ack may be in the
+	 * CQ. */
+	srdma_verbs_cq_empty(conn);
+	if (is_under_way(conn))
 		srdma_verbs_conn_end(conn, -ETIMEDOUT);
+	if (conn->state != SRDMA_VERBS_UP)
 		return SRDMA_NEVER;
-	}
-	return srdma_time_earlier(now + BEAT, conn->beat_at + SILENCE);
+	beat(conn, now);
+	return conn->beat_at + BEAT;
 }
 
 uint64_t srdma_verbs_beat_keepalive(struct srdma_port *base, uint64_t now)

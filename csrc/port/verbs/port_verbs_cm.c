@@ -5,14 +5,12 @@
 
 #include "base/bytes.h"
 #include "port/leg_hello.h"
+#include "port/leg_time.h"
 
 enum {
 	BACKLOG = 128,
-	/*
-	 * Linux may miss that a neighbour was resolved and check again only
-	 * after the timeout: use a short timeout and several attempts.
-	 */
-	RESOLVE_MS = 200,
+	EVENTS = 32, /* taken at once, so that a flood of requests does not
+			hold the worker */
 	RESOLVE_TRIES = 20,
 };
 
@@ -53,7 +51,7 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	conn->state = SRDMA_VERBS_RESOLVING;
 	if (rdma_create_id(port->cm, &conn->id, conn, RDMA_PS_TCP) ||
 	    rdma_resolve_addr(conn->id, (struct sockaddr *)&port->own,
-			      (struct sockaddr *)&peer, RESOLVE_MS)) {
+			      (struct sockaddr *)&peer, SRDMA_LEG_RESOLVE_MS)) {
 		err = srdma_verbs_refuse(port, -errno, "no route to %.64s: %s",
 					 address, strerror(errno));
 		srdma_verbs_conn_close(&conn->base);
@@ -69,14 +67,14 @@ static void resolve_again(struct srdma_verbs_conn *conn)
 
 	if (++conn->tries >= RESOLVE_TRIES ||
 	    rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&peer,
-			      RESOLVE_MS))
+			      SRDMA_LEG_RESOLVE_MS))
 		srdma_verbs_conn_end(conn, -EHOSTUNREACH);
 }
 
 static void address_resolved(struct srdma_verbs_conn *conn)
 {
 	if (!same_device(conn->port, conn->id) ||
-	    rdma_resolve_route(conn->id, RESOLVE_MS))
+	    rdma_resolve_route(conn->id, SRDMA_LEG_RESOLVE_MS))
 		srdma_verbs_conn_end(conn, -EHOSTUNREACH);
 }
 
@@ -134,8 +132,8 @@ static int came_here(const struct srdma_verbs_port *port,
 		     const struct note *note)
 {
 	return same_device(port, note->id) &&
-	       srdma_verbs_addr_same_ip(rdma_get_local_addr(note->id),
-					(const struct sockaddr *)&port->own);
+	       srdma_addr_same_ip(rdma_get_local_addr(note->id),
+				  (const struct sockaddr *)&port->own);
 }
 
 static int hello_legal(const struct srdma_verbs_port *port,
@@ -173,8 +171,8 @@ static struct srdma_verbs_conn *claim(struct srdma_verbs_port *port,
 
 static int accept_on(struct srdma_verbs_conn *conn, const struct note *note)
 {
-	uint8_t reads = note->reads < SRDMA_VERBS_READS ? note->reads
-							: SRDMA_VERBS_READS;
+	uint8_t reads = note->reads < SRDMA_HELLO_READS ? note->reads
+							: SRDMA_HELLO_READS;
 	struct rdma_conn_param param = {
 		.responder_resources = 1,
 		.rnr_retry_count = 6,
@@ -320,14 +318,17 @@ void srdma_verbs_cm_poll(struct srdma_verbs_port *port)
 {
 	struct ibv_async_event event;
 	struct note note;
+	int i;
 
-	while (!next_note(port, &note)) {
+	for (i = 0; i < EVENTS && !next_note(port, &note); ++i) {
 		if (note.type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			requested(port, &note);
 		else if (note.id->context)
 			step(note.id->context, note.type);
 		srdma_wipe(note.hello, sizeof(note.hello));
 	}
+	if (i == EVENTS)
+		port->cm_turn = 0; /* there may be more */
 	while (!ibv_get_async_event(port->context, &event)) {
 		device_event(port, &event);
 		ibv_ack_async_event(&event);

@@ -17,7 +17,6 @@ enum {
 	WIRE_ACK_TIMEOUT = 16,
 	WIRE_RETRIES = 6,
 	RNR_RETRIES = 6,
-	RNR_TIMER = 20
 };
 
 /* --- life ----------------------------------------------------------- */
@@ -170,7 +169,7 @@ static int to_state(struct srdma_verbs_conn *conn, enum ibv_qp_state state,
 	if (rdma_init_qp_attr(conn->id, &attr, &mask))
 		return -errno;
 	attr.qp_access_flags = 0;
-	attr.min_rnr_timer = RNR_TIMER;
+	attr.min_rnr_timer = SRDMA_LEG_RNR_TIMER;
 	attr.timeout = leg ? SRDMA_LEG_ACK_TIMEOUT : WIRE_ACK_TIMEOUT;
 	attr.retry_cnt = leg ? SRDMA_LEG_RETRIES : WIRE_RETRIES;
 	attr.rnr_retry = RNR_RETRIES;

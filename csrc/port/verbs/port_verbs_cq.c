@@ -109,6 +109,16 @@ int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n)
 	return empty;
 }
 
+/* The peer may add completions meanwhile. */
+void srdma_verbs_cq_empty(struct srdma_verbs_conn *conn)
+{
+	struct srdma_verbs_cq *cq = conn->cq;
+	uint32_t taken = 0;
+
+	while (cq_take_burst(conn->port, cq) == BURST && taken < cq->size)
+		taken += BURST;
+}
+
 int srdma_verbs_cq_arm(struct srdma_port *base)
 {
 	struct srdma_verbs_port *port = (struct srdma_verbs_port *)base;

@@ -31,7 +31,6 @@ enum srdma_verbs_limits {
 	SRDMA_VERBS_SIGNAL = 16,   /* every n-th send is signaled */
 	SRDMA_VERBS_REFILL = 8,	   /* receives are reposted n at a time */
 	SRDMA_VERBS_INLINE = 128,  /* wanted max_inline_data */
-	SRDMA_VERBS_READS = 16,	   /* wanted max_rd_atomic */
 	SRDMA_VERBS_CM_TURN = 256, /* polls between checks of the CM */
 };
 
@@ -183,9 +182,6 @@ void srdma_verbs_addr_scope(struct ibv_context *context,
 /* Complete a link-local address by the network interface of another one. */
 void srdma_verbs_addr_same_scope(struct sockaddr_storage *addr,
 				 const struct sockaddr_storage *like);
-/* 1 if both have the same IP address, whatever port and interface. */
-int srdma_verbs_addr_same_ip(const struct sockaddr *a,
-			     const struct sockaddr *b);
 
 /* --- port_verbs_pool.c: registered memory and buffers --- */
 /*
@@ -250,6 +246,8 @@ void srdma_verbs_cq_leave(struct srdma_verbs_cq *cq, uint32_t need);
  * were empty at the end.
  */
 int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n);
+/* Take the completions that are in the CQ of a connection. */
+void srdma_verbs_cq_empty(struct srdma_verbs_conn *conn);
 int srdma_verbs_cq_arm(struct srdma_port *port);
 void srdma_verbs_cq_disarm(struct srdma_port *port);
 void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
@@ -260,7 +258,10 @@ void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
  * Returns 0 or -errno.
  */
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text);
-/* Process events of the CM and asynchronous events of the device. */
+/*
+ * Process asynchronous events of the device, and some events of the CM. If there
+ * may be more, the next poll of the port calls it again.
+ */
 void srdma_verbs_cm_poll(struct srdma_verbs_port *port);
 int srdma_verbs_cm_connect(struct srdma_port *port, const char *address,
 			   struct srdma_conn **conn);

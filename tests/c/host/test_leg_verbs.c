@@ -21,7 +21,12 @@
 #include "support/fake_rdma.h"
 #include "support/says.h"
 
-enum { RING = 64, SLOTS = SRDMA_VERBS_QUEUE_SLOTS, WAIT_MS = 5000 };
+enum {
+	RING = 64,
+	SPARE = 80, /* receives beyond the ring */
+	SLOTS = SRDMA_VERBS_QUEUE_SLOTS,
+	WAIT_MS = 5000
+};
 
 int srdma_rdma_load(const struct srdma_rdma **out)
 {
@@ -84,7 +89,7 @@ static void test_request_has_token_and_ring(void **state)
 		assert_int_equal(hello[i], 0);
 	assert_int_equal(fake_rdma.param.qp_num, 77);
 	assert_int_equal(fake_rdma.param.responder_resources, 16);
-	assert_int_equal(fake_rdma.receives, RING + 16);
+	assert_int_equal(fake_rdma.receives, RING + SPARE);
 	for (int i = 0; i < RING * SRDMA_RECORD_LEN; i++)
 		assert_int_equal(leg->ops->ring(leg)[i], 0);
 	assert_null(leg->ops->ended(leg));
@@ -375,13 +380,13 @@ static void test_receives_are_posted_again(void **state)
 	for (int i = 1; i <= 100; i++) {
 		fake_rdma_complete(IBV_WC_RECV_RDMA_WITH_IMM, 0, 0);
 		leg->ops->poll(leg);
-		assert_in_range(fake_rdma.receives - (uint32_t)i, RING + 1,
-				RING + 16);
+		assert_in_range(fake_rdma.receives - (uint32_t)i,
+				RING + SPARE - 15, RING + SPARE);
 	}
 	for (int i = 0; i < 80; i++) /* more than a poll takes at once */
 		fake_rdma_complete(IBV_WC_RECV_RDMA_WITH_IMM, 0, 0);
 	leg->ops->poll(leg);
-	assert_int_equal(fake_rdma.receives, RING + 16 + 176);
+	assert_int_equal(fake_rdma.receives, RING + SPARE + 176);
 	leg->ops->destroy(leg);
 }
 
@@ -473,6 +478,32 @@ static void test_silence_ends_a_leg(void **state)
 	leg->ops->keepalive(leg, 10000 + 2 * SILENCE);
 	assert_int_equal(fake_rdma.beats, 1);
 	expect_end(leg, "did not answer for 11 s");
+}
+
+/* The program did not look at the leg for a while: the device has the ack. */
+static void test_ack_that_waits_in_the_cq_keeps_a_leg(void **state)
+{
+	struct srdma_host_leg *leg = make();
+
+	(void)state;
+	leg->ops->keepalive(leg, 10000);
+	fake_rdma_complete(IBV_WC_SEND, BEAT_ID, 0);
+	leg->ops->keepalive(leg, 10000 + SILENCE);
+	assert_null(leg->ops->ended(leg));
+	assert_int_equal(fake_rdma.beats, 2);
+	leg->ops->destroy(leg);
+}
+
+static void test_failure_that_waits_in_the_cq_ends_a_leg(void **state)
+{
+	struct srdma_host_leg *leg = make();
+
+	(void)state;
+	leg->ops->keepalive(leg, 10000);
+	fake_rdma_complete(IBV_WC_SEND, BEAT_ID, IBV_WC_RETRY_EXC_ERR);
+	leg->ops->keepalive(leg, 10000 + SILENCE);
+	assert_int_equal(fake_rdma.beats, 1);
+	expect_end(leg, "a failed completion");
 }
 
 /* A sleeper wakes when a heartbeat is due, and every second while it waits for
@@ -671,6 +702,8 @@ int main(void)
 		each(test_completion_wakes_a_sleeper),
 		each(test_one_heartbeat_every_two_seconds),
 		each(test_silence_ends_a_leg),
+		each(test_ack_that_waits_in_the_cq_keeps_a_leg),
+		each(test_failure_that_waits_in_the_cq_ends_a_leg),
 		each(test_sleeper_wakes_for_heartbeats),
 		each(test_heartbeat_that_cannot_be_posted),
 		each(test_events_that_end_a_leg),

@@ -18,7 +18,7 @@
 #include "support/shifted_clock.h"
 #include "wire/wire.h"
 
-enum { WAIT_MS = 10000 };
+enum { WAIT_MS = 10000, RING = 4096, RECVS = 128 /* of a QP */ };
 
 int srdma_rdma_load(const struct srdma_rdma **out)
 {
@@ -108,6 +108,53 @@ static void test_record_becomes_a_completion(void **state)
 	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 1);
 	assert_int_equal(wc.wr_id, 5);
 	assert_int_equal(wc.status, SRDMA_WC_SUCCESS);
+}
+
+/* RECVs are posted, and their records arrive, but no completion in the CQ. */
+static void fill_ring(struct fixture *f)
+{
+	uint8_t *ring =
+		(uint8_t *)(uintptr_t)srdma_load64(fake_rdma.hello + 24);
+	struct srdma_record record = { .qpn = FAKE_QPN,
+				       .opcode = SRDMA_WC_RECV };
+
+	for (uint32_t i = 0; i < RECVS; i++) {
+		struct srdma_recv_wr wr = { .wr_id = i };
+
+		assert_int_equal(srdma_post_recv(f->qp, &wr, NULL), 0);
+		record.id = 2 * i + 1; /* a RECV is odd */
+		record.sequence = i + 1;
+		srdma_record_encode(ring + i * SRDMA_RECORD_LEN, &record);
+	}
+}
+
+/* Each record that the host reports as consumed permits the worker to write
+ * another one, which needs a receive. */
+static void test_reported_records_have_receives(void **state)
+{
+	struct fixture *f = *state;
+	const struct fake_sent *last;
+	struct srdma_wc wc[RECVS / 2];
+
+	fill_ring(f);
+	assert_int_equal(srdma_poll_cq(f->pd, RECVS / 2, wc), RECVS / 2);
+	post(f);
+	last = &fake_rdma.sent[fake_rdma.sends - 1];
+	assert_int_equal(last->consumed, RECVS / 2);
+	assert_true(fake_rdma.receives >= RING + last->consumed);
+}
+
+/* Completions are taken between the records of a long poll. */
+static void test_long_poll_takes_completions(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_wc wc[RECVS];
+	uint32_t before;
+
+	fill_ring(f);
+	before = fake_rdma.polls;
+	assert_int_equal(srdma_poll_cq(f->pd, RECVS, wc), RECVS);
+	assert_int_equal(fake_rdma.polls - before, 2);
 }
 
 static void test_region_is_registered_at_both(void **state)
@@ -289,6 +336,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		each(test_leg_has_the_token_of_open),
 		each(test_record_becomes_a_completion),
+		each(test_reported_records_have_receives),
+		each(test_long_poll_takes_completions),
 		each(test_region_is_registered_at_both),
 		each(test_refused_region_is_not_left_at_the_device),
 		each(test_polled_leg_sends_heartbeats),

@@ -248,15 +248,31 @@ static void test_dereg_waits_for_dma(void **state)
 	(void)state;
 	begin(&s);
 	ask_dereg(&s);
-	ask_dereg(&s); /* refused: already being deregistered */
-	assert_int_equal(s.player.answers, 1);
-	assert_int_equal(s.player.last.status, ENOENT);
-	s.player.answers = 0;
 	WAITS(&s, 1);
 	finish_dma(&s);
 	assert_int_equal(s.player.answers, 1);
 	assert_int_equal(s.player.last.kind, SRDMA_CTL_DEREG_MR);
 	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+/* A client whose connection ended sends the request again over its next one. */
+static void test_repeated_dereg_waits_for_dma(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_dereg(&s);
+	ask_dereg(&s);
+	WAITS(&s, 2);
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 2);
+	assert_int_equal(s.player.last.status, 0);
+	assert_int_equal(s.player.client.waiting, 0);
+	s.player.answers = 0;
+	ask_dereg(&s);
+	expect_refusal(&s, ENOENT, "no region of this key");
 	end(&s);
 }
 
@@ -456,6 +472,7 @@ int main(void)
 		cmocka_unit_test(test_revoke_waits_for_dma),
 		cmocka_unit_test(test_revoke_without_dma_is_immediate),
 		cmocka_unit_test(test_dereg_waits_for_dma),
+		cmocka_unit_test(test_repeated_dereg_waits_for_dma),
 		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
 		cmocka_unit_test(test_revoke_fails_if_leg_ends),
 		cmocka_unit_test(test_client_leaves_while_waiting),

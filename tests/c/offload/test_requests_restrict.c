@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -487,6 +488,15 @@ static struct srdma_leg *living(struct scene *s, uint32_t leg)
 	return srdma_relay_leg_by_id(s->pair.side[0].relay, leg);
 }
 
+/* A new leg of player i, to which its host has connected. */
+static struct srdma_ctl_open_answer connected_leg_of(struct scene *s, int i)
+{
+	const struct srdma_ctl_open_answer leg = leg_of(s, i);
+
+	pair_run(&s->pair, 1);
+	return leg;
+}
+
 /* Waits until shortly before (-1) or after (1) the end of the time. */
 static void wait_near_end(struct scene *s, int side)
 {
@@ -502,7 +512,7 @@ static void test_leg_waits_for_its_program(void **state)
 
 	(void)state;
 	begin_kept(&s, &kept);
-	leg = leg_of(&s, 0);
+	leg = connected_leg_of(&s, 0);
 	assert_true(requests_timer(s.requests) == UINT64_MAX);
 	leave(&s, 0);
 	assert_true(requests_timer(s.requests) ==
@@ -525,8 +535,72 @@ static void test_leg_waits_for_its_program(void **state)
 	scene_end(&s);
 }
 
-/* The agent, which attaches too, and a second connection of the program. */
-static void test_other_connections_do_not_own_a_leg(void **state)
+/* The worker sees the end of a connection after the program's next one. */
+static void test_last_connection_of_a_program_owns_its_leg(void **state)
+{
+	struct srdma_ctl_restrict kept, brief;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = connected_leg_of(&s, 0);
+	assert_int_equal(restricted(&s, 1, &kept), 0);
+	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	leave(&s, 0);
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	wait_near_end(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	leave(&s, 1);
+	assert_true(requests_timer(s.requests) != UINT64_MAX);
+	/* the keep of the owner is that of the leg */
+	brief = kept;
+	brief.keep = 0;
+	assert_int_equal(restricted(&s, 2, &brief), 0);
+	assert_int_equal(attach(&s, &player[2], leg.token), 0);
+	assert_non_null(living(&s, leg.leg));
+	leave(&s, 2);
+	assert_null(living(&s, leg.leg));
+	scene_end(&s);
+}
+
+static void test_leg_that_is_not_kept_stays_with_its_opener(void **state)
+{
+	struct srdma_ctl_restrict kept = many;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(restricted(&s, 0, &many), 0);
+	leg = connected_leg_of(&s, 0);
+	kept.keep = KEEP_S;
+	assert_int_equal(restricted(&s, 1, &kept), 0);
+	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	leave(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	leave(&s, 0);
+	assert_null(living(&s, leg.leg));
+	scene_end(&s);
+}
+
+/* Failed attempts to connect a leg would fill the limit of the account. */
+static void test_leg_without_a_host_does_not_wait(void **state)
+{
+	struct srdma_ctl_restrict kept;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = leg_of(&s, 0);
+	leave(&s, 0);
+	assert_null(living(&s, leg.leg));
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	scene_end(&s);
+}
+
+static void test_connections_of_the_agent_do_not_own_a_leg(void **state)
 {
 	struct srdma_ctl_restrict kept, other;
 	struct srdma_ctl_open_answer leg;
@@ -534,9 +608,8 @@ static void test_other_connections_do_not_own_a_leg(void **state)
 
 	(void)state;
 	begin_kept(&s, &kept);
-	leg = leg_of(&s, 0);
-	assert_int_equal(restricted(&s, 1, &kept), 0);
-	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	leg = connected_leg_of(&s, 0);
+	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	leave(&s, 0);
 	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	other = kept;
@@ -558,12 +631,12 @@ static void test_account_of_a_leg_that_waits(void **state)
 	(void)state;
 	begin_kept(&s, &kept);
 	kept.legs = 1;
-	leg = leg_of(&s, 0);
+	leg = connected_leg_of(&s, 0);
 	leave(&s, 0);
 	other = kept;
 	strcpy(other.account, "uid 8");
 	assert_int_equal(restricted(&s, 1, &other), 0);
-	leg_of(&s, 1);
+	connected_leg_of(&s, 1);
 	assert_int_equal(restricted(&s, 2, &kept), 0);
 	assert_int_equal(open_leg(&s, &player[2]), EDQUOT);
 	player_says(&player[2], "uid 7 has its limit of 1 legs");
@@ -587,7 +660,7 @@ static void test_end_of_a_leg_that_waits(void **state)
 	(void)state;
 	begin_kept(&s, &kept);
 	for (int first = 0; first < 2; first++) {
-		struct srdma_ctl_open_answer leg = leg_of(&s, 0);
+		struct srdma_ctl_open_answer leg = connected_leg_of(&s, 0);
 
 		if (first)
 			leave(&s, 0);
@@ -617,13 +690,34 @@ static void test_leg_over_shared_memory_does_not_wait(void **state)
 	s.requests->p.host = &shm;
 	assert_int_equal(restricted(&s, 0, &kept), 0);
 	s.requests->p.host = s.pair.side[0].host;
-	leg = leg_of(&s, 0);
+	leg = connected_leg_of(&s, 0);
 	leave(&s, 0);
 	assert_null(living(&s, leg.leg));
 	kept.keep++;
 	assert_int_equal(restricted(&s, 0, &kept), EINVAL);
 	player_says(&player[0], "legs kept for 301 s: give at most 300");
 	scene_end(&s);
+}
+
+/* RESTRICT of one user is not refused for the legs of others. */
+static void test_accounts_of_legs_and_connections_have_places(void **state)
+{
+	static const struct account_limits one = { .connections = 1 };
+	static struct accounts t;
+	char name[SRDMA_NAME_LEN];
+
+	(void)state;
+	for (int i = 0; i < SRDMA_MAX_LEGS + LEGS_USERS; i++) {
+		struct account *a;
+
+		snprintf(name, sizeof(name), "uid %d", i);
+		a = accounts_join(&t, name, &one);
+		assert_non_null(a);
+		if (i >= SRDMA_MAX_LEGS)
+			continue;
+		accounts_hold(a);
+		accounts_leave(a);
+	}
 }
 
 int main(void)
@@ -644,10 +738,18 @@ int main(void)
 		cmocka_unit_test(test_limit_of_bytes),
 		cmocka_unit_test(test_accounts_are_apart),
 		cmocka_unit_test(test_leg_waits_for_its_program),
-		cmocka_unit_test(test_other_connections_do_not_own_a_leg),
+		cmocka_unit_test(
+			test_last_connection_of_a_program_owns_its_leg),
+		cmocka_unit_test(
+			test_leg_that_is_not_kept_stays_with_its_opener),
+		cmocka_unit_test(test_leg_without_a_host_does_not_wait),
+		cmocka_unit_test(
+			test_connections_of_the_agent_do_not_own_a_leg),
 		cmocka_unit_test(test_account_of_a_leg_that_waits),
 		cmocka_unit_test(test_end_of_a_leg_that_waits),
 		cmocka_unit_test(test_leg_over_shared_memory_does_not_wait),
+		cmocka_unit_test(
+			test_accounts_of_legs_and_connections_have_places),
 	};
 
 	log_set_level(LEVEL_ERROR);

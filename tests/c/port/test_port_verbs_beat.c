@@ -161,6 +161,30 @@ static void test_leg_ends_without_an_ack(void **state)
 	assert_int_equal(fake_verbs.disconnected, 1);
 }
 
+/* The worker was stopped, or its turn was long: the device has the ack. */
+static void test_ack_that_waits_in_the_cq_keeps_the_leg(void **state)
+{
+	struct stand *s = *state;
+
+	look(s, START);
+	for (int i = 0; i < 40; i++) /* more than a burst */
+		fake_verbs_receive(0);
+	fake_verbs_complete(0, IBV_WC_SUCCESS);
+	assert_true(look(s, START + SILENCE) == START + SILENCE + BEAT);
+	assert_int_equal(fake_verbs.sends, 2);
+	assert_int_equal(verbs_port_next(s->port).kind, 0);
+}
+
+static void test_failure_that_waits_in_the_cq_ends_the_leg(void **state)
+{
+	struct stand *s = *state;
+
+	look(s, START);
+	fake_verbs_complete(0, IBV_WC_RETRY_EXC_ERR);
+	assert_true(look(s, START + SILENCE) == SRDMA_NEVER);
+	assert_down(s, -EIO);
+}
+
 static void test_dma_under_way_fails_with_the_leg(void **state)
 {
 	struct stand *s = *state;
@@ -277,6 +301,8 @@ int main(void)
 		CONNECTED(test_next_heartbeat_follows_after_an_interval),
 		CONNECTED(test_one_heartbeat_is_under_way_at_most),
 		CONNECTED(test_leg_ends_without_an_ack),
+		CONNECTED(test_ack_that_waits_in_the_cq_keeps_the_leg),
+		CONNECTED(test_failure_that_waits_in_the_cq_ends_the_leg),
 		CONNECTED(test_dma_under_way_fails_with_the_leg),
 		CONNECTED(test_leg_ends_when_the_device_gives_up),
 		CONNECTED(test_records_without_a_completion_end_no_leg),

@@ -167,6 +167,24 @@ static void test_request_over_ipv6(void **state)
 	port->ops->destroy(port);
 }
 
+/* Many requests do not hold the worker: each poll takes some. */
+static void test_flood_of_requests_takes_several_polls(void **state)
+{
+	struct srdma_port *port = verbs_port_open(LEG, NULL);
+	const struct fake_verbs_request r = verbs_port_request(WIRE);
+	struct srdma_event ev;
+
+	(void)state;
+	for (int i = 0; i < 80; i++)
+		fake_verbs_request(&r);
+	assert_int_equal(verbs_port_next(port).kind, 0);
+	assert_int_equal(fake_verbs.refusals, 32);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(port->ops->poll(port, &ev, 1), 0);
+	assert_int_equal(fake_verbs.refusals, 80);
+	port->ops->destroy(port);
+}
+
 /* --- addresses ---------------------------------------------------------- */
 
 static void assert_listens(enum srdma_port_verbs_kind kind, const char *listen,
@@ -322,6 +340,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_wire_listener_refuses_other_requests, setup),
 		cmocka_unit_test_setup(test_request_over_ipv6, setup),
+		cmocka_unit_test_setup(
+			test_flood_of_requests_takes_several_polls, setup),
 		cmocka_unit_test_setup(
 			test_default_address_is_the_first_ipv4_else_ipv6,
 			setup),

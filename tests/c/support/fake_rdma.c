@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
+
 enum { QUEUE = 1024 };
 
 struct fake_rdma fake_rdma;
@@ -198,6 +200,7 @@ static int poll_cq(struct ibv_cq *c, int n, struct ibv_wc *out)
 	int got = 0;
 
 	(void)c;
+	fake_rdma.polls++;
 	if (fails("poll_cq"))
 		return -1;
 	while (got < n && wc_head != wc_tail)
@@ -216,6 +219,8 @@ static int req_notify_cq(struct ibv_cq *c, int solicited)
 static int post_send(struct ibv_qp *q, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad)
 {
+	const uint8_t *at;
+
 	(void)q;
 	*bad = wr;
 	if (fails("post_send"))
@@ -228,13 +233,14 @@ static int post_send(struct ibv_qp *q, struct ibv_send_wr *wr,
 			continue;
 		}
 		assert_int_equal(wr->num_sge, 1);
+		at = (const uint8_t *)(uintptr_t)wr->sg_list->addr;
 		fake_rdma.sent[fake_rdma.sends++ % FAKE_SENT] =
 			(struct fake_sent){
 				.length = wr->sg_list->length,
 				.flags = wr->send_flags,
 				.wr_id = wr->wr_id,
-				.first = *(uint8_t *)(uintptr_t)
-						  wr->sg_list->addr,
+				.first = *at,
+				.consumed = srdma_load32(at + 16),
 			};
 	}
 	return 0;

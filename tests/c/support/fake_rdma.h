@@ -21,7 +21,8 @@ struct fake_sent {
 	uint32_t length;
 	unsigned flags;
 	uint64_t wr_id;
-	uint8_t first; /* byte: the opcode of a descriptor */
+	uint8_t first;	   /* byte: the opcode of a descriptor */
+	uint32_t consumed; /* records that a descriptor reports */
 };
 
 struct fake_rdma {
@@ -46,6 +47,7 @@ struct fake_rdma {
 	struct ibv_qp_attr attr[IBV_QPS_ERR + 1]; /* by the new state */
 	enum ibv_qp_state state;
 	uint32_t receives; /* posted */
+	uint32_t polls;	   /* looks at the CQ */
 	struct fake_sent sent[FAKE_SENT];
 	uint32_t sends;
 	uint32_t beats; /* SENDs of length 0 */

@@ -463,6 +463,7 @@ int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 	(void)id;
 	assert_true(len < sizeof(fake_verbs.refused));
 	memcpy(fake_verbs.refused, data, len);
+	++fake_verbs.refusals;
 	return 0;
 }
 

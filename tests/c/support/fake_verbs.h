@@ -34,6 +34,7 @@ struct fake_verbs {
 	uint32_t receives;	/* posted and not used */
 	struct ibv_qp_attr rts; /* of the last QP that went to RTS */
 	uint8_t refused[8];	/* private data of the last REJ; zero: none */
+	uint32_t refusals;	/* REJs */
 	struct rdma_cm_id *id;	/* of the last request or connect() */
 	uint32_t accepted, disconnected;
 };
