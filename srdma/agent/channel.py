@@ -34,7 +34,8 @@ class Channel:
     """
 
     __slots__ = (
-        "_ended", "_fd", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening", "uid",
+        "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening",
+        "uid",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, uid: User) -> None:
@@ -47,6 +48,7 @@ class Channel:
         self._ended = False  # the program closed its end, or the socket failed
         self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
         self._news: Callable[[], None] | None = None
+        self._gone: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, sock: socket.socket, uid: User) -> Channel:
@@ -113,6 +115,13 @@ class Channel:
     def closed(self) -> bool:
         """True after close(), after an error of the socket, and if the program did not read."""
         return self._sock.fileno() < 0
+
+    def gone(self) -> asyncio.Future[None]:
+        """A future that is done once the channel is closed."""
+        self._gone = self._gone or self._loop.create_future()
+        if self.closed and not self._gone.done():
+            self._gone.set_result(None)
+        return self._gone
 
     def pass_on(self, event: str, fd: int, **fields: Any) -> None:
         """Send an event with a file descriptor beside it, before any other event. Raises OSError.
@@ -243,6 +252,8 @@ class Channel:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
             close_drained(self._sock)
+        if self._gone:
+            self.gone()
         self._in = self._out = b""
         self._ended = True
         self._changed()

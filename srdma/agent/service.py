@@ -382,7 +382,7 @@ class Service:
         return (session, worker) if ready else None
 
     async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
-        """A program is back after a restart of the agent."""
+        """A program is back after a restart of the agent, or a loss of its link."""
         path = self._rule.worker_at(path)
         keys = [(path, qpn) for qpn in qpns if isinstance(qpn, int)]
         sessions = [self._adopted[key] for key in keys if key in self._adopted]
@@ -393,7 +393,8 @@ class Service:
             leg = await worker.attach(token, channel.uid)
             if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
-            await asyncio.wait({task})
+            # The program may be lost again: a further channel takes the place of this one then.
+            await asyncio.wait({task, channel.gone()}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _rotate(self, channel: Channel, path: Path, token: bytes, age: int) -> None:
         """ROTATE for a program, whose own connection to the worker may not send it."""
