@@ -53,10 +53,10 @@ class ServiceThread:
         """Call a function in the loop, and do not wait for it."""
         self._loop.call_soon_threadsafe(work)
 
-    def open(self, user: User | None = None) -> socket.socket:
-        """The program's end of a new channel. user: see Service.open()."""
+    def open(self, user: User | None = None, link: int = 0) -> socket.socket:
+        """The program's end of a new channel. user, link: see Service.open()."""
         ours, theirs = socket.socketpair()
-        self.call(lambda: self.service.open(theirs, user))
+        self.call(lambda: self.service.open(theirs, user, link))
         return ours
 
     def close(self, *, restart: bool = False) -> None:

@@ -30,19 +30,20 @@ class Channel:
     Only one task may wait for message(). watch() is for a task that waits for other events too.
 
     uid: user of the program, or the name of its container (accounts.User). listening: the listening
-    TCP socket that came beside the first message, or None; the channel owns it.
+    TCP socket that came beside the first message, or None; the channel owns it. link: see
+    Service.open().
     """
 
     __slots__ = (
-        "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening",
-        "uid",
+        "__weakref__", "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_sock",
+        "_waiter", "link", "listening", "uid",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, uid: User) -> None:
+    def __init__(self, sock: socket.socket, uid: User, link: int = 0) -> None:
         self._loop = asyncio.get_running_loop()
         # asyncio formats a socket on each call that takes one, which is slow.
         self._sock, self._fd = sock, sock.fileno()
-        self.uid = uid
+        self.uid, self.link = uid, link
         self.listening: socket.socket | None = None
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
         self._ended = False  # the program closed its end, or the socket failed
@@ -51,10 +52,10 @@ class Channel:
         self._gone: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(cls, sock: socket.socket, uid: User) -> Channel:
+    async def open(cls, sock: socket.socket, uid: User, link: int = 0) -> Channel:
         """Wait for the beginning of the first message. Raises OSError."""
         sock.setblocking(False)
-        channel = cls(sock, uid)
+        channel = cls(sock, uid, link)
         channel._loop.add_reader(channel._fd, channel._begun)
         try:
             await channel._change()

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from srdma.agent import service as services
 from srdma.agent import session as sessions
 from srdma.agent.session import LOST
 from srdma.keyex.messages import ClosedMessage, Rekey
 from tests.exchange_players import NONE
-from tests.keyex_players import END, FakeWorker, load, patient, until
+from tests.keyex_players import END, FakeWorker, Wire, load, patient, until
+from tests.ports import free_port
 from tests.resume_players import ResumingPeer
 from tests.unit.test_takeover import (
     PEER_CLOSED,
@@ -39,6 +41,7 @@ path = "b"
 name = "left"
 identity = "spiffe://test/left"
 identities = ["host-b"]
+listen = ["127.0.0.1:{port}"]
 """
 LOSS = {"do": LOST}
 KEPT = 2  # channels of a user: that with which the session began, and the present one
@@ -50,9 +53,17 @@ class RemotePlace(Place):
     user = USER
 
     def grant(self, users: list[int]) -> None:
+        self.port = free_port()
         super().grant(users)
         with (self.folder / "agent.toml").open("a") as policy:
-            policy.write(HOST)
+            policy.write(HOST.format(port=self.port))
+
+    def listen(self, link: int, user: str = USER) -> Wire:
+        """A listener at the port that the host may use. link: by which it comes."""
+        self.link, self.user = link, user
+        address = ["127.0.0.1", self.port]
+        settings = {"do": "listen", "identity": "host-b", "peer": [], "address": address}
+        return self.open(settings)
 
     def channels(self) -> int:
         """How many channels count for the user."""
@@ -274,3 +285,36 @@ def test_wrong_request_without_a_connection(place: RemotePlace) -> None:
         assert "malformed request" in one.wire.event()["text"]
         until(lambda: place.channels() == 0)
         assert place.worker.expired == one.qpns
+
+
+# Listeners --------------------------------------------------------------------------
+
+
+def listens(wire: Wire) -> bool:
+    return wire.event()["event"] == "listening"
+
+
+def test_listener_by_a_newer_link(place: RemotePlace) -> None:
+    """It takes the place of the former one, whose end of the link is not noticed yet."""
+    former = place.listen(link=1)
+    assert listens(former)
+    for link in (2, 3):
+        present = place.listen(link)
+        assert former.event() == END
+        assert listens(present)
+        former = present
+    with socket.create_connection(("127.0.0.1", place.port)) as peer:
+        peer.sendall(bytes(100))
+        assert present.event()["event"] == "refused"
+
+
+def test_listener_in_the_way(place: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another program of the host, or of another user, keeps its address."""
+    monkeypatch.setattr(services, "FREE", 0.2)
+    present = place.listen(link=2)
+    assert listens(present)
+    for link, user in [(2, USER), (1, USER), (3, OTHER)]:
+        assert refusal(place.listen(link, user)) == "busy"
+    present.hang_up()
+    assert present.events() == []
+    until(lambda: listens(place.listen(1, OTHER)))

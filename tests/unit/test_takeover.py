@@ -235,10 +235,11 @@ def test_role_that_is_refused(worker: FakeWorker) -> None:
 class Place:
     """A system agent with the identity host-b, its worker, and the policy's file.
 
-    user: of the programs, if they are of another computer.
+    user: of the programs, if they are of another computer; link: number of its link.
     """
 
     user: User | None = None
+    link = 0
 
     def __init__(self, folder: Path, worker: FakeWorker) -> None:
         self.folder, self.worker = folder, worker
@@ -278,7 +279,7 @@ class Place:
         self.start()
 
     def open(self, settings: dict[str, Any], listening: Any = None) -> Wire:
-        wire = Wire(self.agent.open(self.user))
+        wire = Wire(self.agent.open(self.user, self.link))
         self.wires.append(wire)
         wire.tell(settings, [listening.fileno()] if listening else [])
         return wire
