@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from srdma.agent import port as agent_port
 from srdma.agent.accounts import account, host_of, remote_user
 from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Policy, PolicyError
-from srdma.agent.remote.entries import Ports, bound_control
+from srdma.agent.remote.entries import Ports
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -289,4 +290,4 @@ def test_control_address_in_use() -> None:
         socket.create_server(("127.0.0.1", 0)) as other,
         pytest.raises(LocalError, match=r"cannot listen at .* of .control"),
     ):
-        bound_control(other.getsockname()[:2])
+        agent_port.bound(other.getsockname()[:2], "[control]")
