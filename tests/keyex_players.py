@@ -48,7 +48,8 @@ class FakeWorker(threading.Thread):
 
     Records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
-    of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number.
+    of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number;
+    `proofs`, the number of PROVE.
     `agents`, the flags of AGENT; `kept`, the bodies of KEEP.
     gone: QPs that have ended, for PROVE, REKEY and ADOPT. tokens: the legs of ATTACH, None for any.
     owner: user and account of the leg. others: AGENTs refused (EBUSY) because of another agent.
@@ -86,7 +87,7 @@ class FakeWorker(threading.Thread):
         self.ended: list[tuple[int, ...]] = []
         self.lives: list[tuple[int, ...]] = []
         self.attached: list[bytes] = []
-        self.connections = 0
+        self.connections = self.proofs = 0
         self.busy: dict[int, int] = {}
         self.stuck: set[tuple[int, int]] = set()
         self.gone: set[int] = set()
@@ -218,11 +219,14 @@ class FakeWorker(threading.Thread):
 
     def _prove(self, qpn: int, check: int, context: bytes, proof: bytes) -> tuple[int, bytes]:
         """Proofs that another FakeWorker accepts if its QP has the same generation."""
+        self.proofs += 1
         if qpn in self.gone:
             return errno.ENOTCONN, b"the QP has ended"
         keys = next((keys for keys in self.keys if keys[0] == qpn), None)
         if keys is None:
             return errno.ENOENT, b"no such QP"
+        if not keys[3]:
+            return errno.EPERM, b"the QP has level none, and no renewal key"
         role, generation = keys[1], keys[7]
         right = [hashlib.sha256(bytes([r]) + generation + context).digest() for r in (0, 1)]
         if check and proof != right[1 - role]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from srdma.agent.accounts import User
 from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Private
 from srdma.agent.service import Service
@@ -52,10 +53,10 @@ class ServiceThread:
         """Call a function in the loop, and do not wait for it."""
         self._loop.call_soon_threadsafe(work)
 
-    def open(self) -> socket.socket:
-        """The program's end of a new channel."""
+    def open(self, user: User | None = None, link: int = 0) -> socket.socket:
+        """The program's end of a new channel. user, link: see Service.open()."""
         ours, theirs = socket.socketpair()
-        self.call(lambda: self.service.open(theirs))
+        self.call(lambda: self.service.open(theirs, user, link))
         return ours
 
     def close(self, *, restart: bool = False) -> None:

@@ -30,29 +30,32 @@ class Channel:
     Only one task may wait for message(). watch() is for a task that waits for other events too.
 
     uid: user of the program, or the name of its container (accounts.User). listening: the listening
-    TCP socket that came beside the first message, or None; the channel owns it.
+    TCP socket that came beside the first message, or None; the channel owns it. link: see
+    Service.open().
     """
 
     __slots__ = (
-        "_ended", "_fd", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening", "uid",
+        "__weakref__", "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_sock",
+        "_waiter", "link", "listening", "uid",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, uid: User) -> None:
+    def __init__(self, sock: socket.socket, uid: User, link: int = 0) -> None:
         self._loop = asyncio.get_running_loop()
         # asyncio formats a socket on each call that takes one, which is slow.
         self._sock, self._fd = sock, sock.fileno()
-        self.uid = uid
+        self.uid, self.link = uid, link
         self.listening: socket.socket | None = None
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
         self._ended = False  # the program closed its end, or the socket failed
         self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
         self._news: Callable[[], None] | None = None
+        self._gone: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(cls, sock: socket.socket, uid: User) -> Channel:
+    async def open(cls, sock: socket.socket, uid: User, link: int = 0) -> Channel:
         """Wait for the beginning of the first message. Raises OSError."""
         sock.setblocking(False)
-        channel = cls(sock, uid)
+        channel = cls(sock, uid, link)
         channel._loop.add_reader(channel._fd, channel._begun)
         try:
             await channel._change()
@@ -113,6 +116,13 @@ class Channel:
     def closed(self) -> bool:
         """True after close(), after an error of the socket, and if the program did not read."""
         return self._sock.fileno() < 0
+
+    def gone(self) -> asyncio.Future[None]:
+        """A future that is done once the channel is closed."""
+        self._gone = self._gone or self._loop.create_future()
+        if self.closed and not self._gone.done():
+            self._gone.set_result(None)
+        return self._gone
 
     def pass_on(self, event: str, fd: int, **fields: Any) -> None:
         """Send an event with a file descriptor beside it, before any other event. Raises OSError.
@@ -243,6 +253,8 @@ class Channel:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
             close_drained(self._sock)
+        if self._gone:
+            self.gone()
         self._in = self._out = b""
         self._ended = True
         self._changed()

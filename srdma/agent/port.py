@@ -72,19 +72,26 @@ class Port(Listener):
         raise ExchangeError("closed", NO_LISTENER)
 
 
-def bound(address: Address) -> socket.socket:
-    """A listening TCP socket. Raises LocalError."""
-    host, port = address
-    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+def listening(address: Address) -> socket.socket:
+    """A listening TCP socket at an IP address and a port. Raises OSError."""
+    family = socket.AF_INET6 if ipaddress.ip_address(address[0]).version == 6 else socket.AF_INET
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
-    except OSError as error:
+    except BaseException:
         sock.close()
-        raise LocalError(
-            f"cannot listen at {host}:{port}: {error.strerror or error}: change `listen` of the "
-            "policy"
-        ) from None
+        raise
     return sock
+
+
+def bound(address: Address, table: str = "the policy") -> socket.socket:
+    """As listening(), for `listen` of the policy or of a table of it. Raises LocalError."""
+    try:
+        return listening(address)
+    except OSError as error:
+        raise LocalError(
+            f"cannot listen at {address[0]}:{address[1]}: {error.strerror or error}: change "
+            f"`listen` of {table}"
+        ) from None

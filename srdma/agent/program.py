@@ -23,7 +23,6 @@ from srdma.agent import port as agent_port
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
 from srdma.agent.heap import collect_less
 from srdma.agent.policy import Policy, Private
-from srdma.agent.remote.entries import bound_control
 from srdma.agent.remote.hosts import Hosts
 from srdma.agent.service import Service, harden
 from srdma.agent.serving import Signals, accept_all, bound, reload
@@ -92,7 +91,7 @@ def run(policy: Policy, key_log: Path | None = None) -> None:
         listening = [(stack.enter_context(bound(policy)), "")]
         listening += [(stack.enter_context(bound(door)), door.name) for door in policy.doors]
         port = agent_port.bound(policy.listen) if policy.listen else None
-        control = bound_control(policy.control.listen) if policy.control else None
+        control = agent_port.bound(policy.control.listen, "[control]") if policy.control else None
         harden()
         collect_less()
         asyncio.run(serve_sockets(policy, listening, (port, control), AuditLog()))

@@ -28,7 +28,15 @@ class Resumption:
 
     def ended(self) -> bool:
         """True if all QPs have ended."""
-        return not any(self._prove(qpn, bytes(CONTEXT_LEN))[1] for qpn in self.agreement.qpns)
+        return not any(map(self._lives, self.agreement.qpns))
+
+    def _lives(self, qpn: int) -> bool:
+        try:
+            return bool(self._prove(qpn, bytes(CONTEXT_LEN))[1])
+        except RefusedError as error:
+            if error.errno != errno.EPERM:
+                raise
+            return True  # a living QP of level none, which has no proof
 
     def message(self, stream: Stream, count: int) -> Resume:
         """This end's RESUME for a connection. Raises Goodbye if all QPs have ended."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
+from weakref import WeakValueDictionary
 
 from srdma import gid as gids
 from srdma.agent.accounts import User, account, restricted
@@ -44,7 +45,7 @@ from srdma.keyex.streams import BUSY
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
-FREE = 2.0  # seconds for which a port of another listener may be in use
+FREE = 2.0  # seconds for which the port of a listener that ended may be in use
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
 Own = Callable[[], Identity]
@@ -100,18 +101,21 @@ class Service:
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users: Counter[User] = Counter()  # channels of each user
+        # Channels of listeners of other computers, by user and address, until they are freed.
+        self._remote = WeakValueDictionary[tuple[User, str, int], Channel]()
 
-    def open(self, sock: socket.socket, user: User | None = None) -> None:
+    def open(self, sock: socket.socket, user: User | None = None, link: int = 0) -> None:
         """Serve a channel, whose socket it owns from now on. One that is too many is closed.
 
-        user: if it is not the uid at the other end.
+        user: if it is not the uid at the other end. link: number of the control link by which the
+        program came; newer links have higher ones.
         """
         uid = peer_of(sock)[1] if user is None else user
         if self._users[uid] >= CHANNELS_PER_USER:
             close_drained(sock)
             return
         self._users[uid] += 1
-        task = asyncio.ensure_future(self._serve(sock, uid))
+        task = asyncio.ensure_future(self._serve(sock, uid, link))
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._over(task, uid))
 
@@ -228,10 +232,10 @@ class Service:
             if key in self._adopted and self._adopted[key][1] is task:
                 del self._adopted[key]
 
-    async def _serve(self, sock: socket.socket, uid: User) -> None:
+    async def _serve(self, sock: socket.socket, uid: User, link: int) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
-                channel = await Channel.open(sock, uid)
+                channel = await Channel.open(sock, uid, link)
         except (OSError, TimeoutError):
             close_drained(sock)
             return
@@ -315,7 +319,9 @@ class Service:
         own = self._own(channel, settings)
         if "address" in settings:
             channel.listening = await self._bound(channel, settings["address"])
-            channel.report("listening", address=[*channel.listening.getsockname()[:2]])
+            host, port = channel.listening.getsockname()[:2]
+            self._remote[channel.uid, host, port] = channel
+            channel.report("listening", address=[host, port])
         elif channel.listening:
             channel.report("listening")
         else:
@@ -337,6 +343,9 @@ class Service:
                 entry, deadline = self._rule.host_at(channel.uid), time.monotonic() + FREE
             case _:
                 raise ExchangeError("config", "address is not [host, port], or beside a socket")
+        former = self._remote.get((channel.uid, host, port))
+        if former and former.link < channel.link:
+            former.drop()  # the end of its link was not noticed yet
         while True:  # the socket of a listener that ended is closed soon (closing.py)
             try:
                 return entry.bound(host, port)
@@ -382,7 +391,7 @@ class Service:
         return (session, worker) if ready else None
 
     async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
-        """A program is back after a restart of the agent."""
+        """A program is back after a restart of the agent, or a loss of its link."""
         path = self._rule.worker_at(path)
         keys = [(path, qpn) for qpn in qpns if isinstance(qpn, int)]
         sessions = [self._adopted[key] for key in keys if key in self._adopted]
@@ -393,7 +402,8 @@ class Service:
             leg = await worker.attach(token, channel.uid)
             if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
-            await asyncio.wait({task})
+            # The program may be lost again: a further channel takes the place of this one then.
+            await asyncio.wait({task, channel.gone()}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _rotate(self, channel: Channel, path: Path, token: bytes, age: int) -> None:
         """ROTATE for a program, whose own connection to the worker may not send it."""

@@ -54,6 +54,7 @@ TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
+UNLINKED = "the link to the computer of the program ended during the key exchange"
 LOST = "lost"  # `do` of the last message of a channel whose program is on a computer out of reach
 
 
@@ -201,16 +202,25 @@ class Session:
 
     async def _linger(self) -> None:
         """The QPs go on without a TLS connection until their life is over (agent.md 5), unless the
-        program closes the channel, or the policy withdraws the identity."""
+        program closes the channel, the worker ends, or the policy withdraws the identity."""
+        assert self._worker
+        told = self._channel  # the channel that has the event `closed`
+        self._worker.ended.add_done_callback(self._bell.ring)
         try:
             while True:
-                self.requests()
-                await self._bell.wait()
-        except Closed:
+                if self._worker.ended.done():
+                    raise ExchangeError("gone", WORKER_ENDED)
+                look_at = self.requests()
+                if self._channel is not told:
+                    told = self._channel
+                    told.report("closed")
+                await self._bell.wait(look_at)
+        except (Closed, Goodbye):
             self._end_qps(REASON_PEER_CLOSED)
-        except ExchangeError:  # of a request
-            self._expire_qps()
-            raise
+        except Error as error:
+            await self._failed(error)
+        finally:
+            self._worker.ended.remove_done_callback(self._bell.ring)
 
     async def _failed(self, error: Error) -> None:
         if not isinstance(error, ExchangeError):
@@ -259,7 +269,9 @@ class Session:
             match message:
                 case {"do": "renew", "wish": int(wish), **rest} if not rest and self._upkeep:
                     self._upkeep.wish(wish)
-                case {"do": do} if do == LOST and self._upkeep and self.remote:
+                case {"do": do} if do == LOST and self.remote:
+                    if not self._upkeep:
+                        raise ExchangeError("closed", UNLINKED)
                     self._leave()
                     self.told("lost")
                     return self.requests()

@@ -183,8 +183,9 @@ class Upkeep:
         """Do all work that is due. Raises as run()."""
         if self._worker.ended.done():
             raise ExchangeError("gone", WORKER_ENDED)
-        self._look_at = min(self._look_at, self._owner.requests())
+        look_at = self._owner.requests()
         self._take()
+        self._look_at = min(self._look_at, look_at)
         self._renewing.step()
         if self._answer_offer():
             self._renewing.step()

@@ -6,9 +6,11 @@ thread then makes another one, as long as the worker keeps the leg.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
+import socket
 import threading
 import time
 import weakref
@@ -18,15 +20,22 @@ from typing import Any
 from srdma.control import forked
 from srdma.control.client import TIMEOUT, Control
 from srdma.control.messages import Kind
-from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
+from srdma.errors import (
+    ClosedError,
+    Error,
+    IntegrityError,
+    LocalError,
+    RefusedError,
+    Timeout,
+    WorkerGone,
+)
 
 KEPT = 30  # seconds for which the worker keeps a leg of another computer
 PAUSE = 0.25  # seconds between two attempts
 LOOK = 1.0  # seconds between two looks at whether the object still exists
 # Requests that may be sent twice. The others make something, which the program would not know.
-REPEATED = {
-    Kind.HELLO, Kind.ATTACH, Kind.DEREG_MR, Kind.DESTROY, Kind.STATS, Kind.UNINSTALL, Kind.REVOKE,
-}  # fmt: skip
+ENDING = {Kind.DEREG_MR, Kind.DESTROY, Kind.UNINSTALL}
+REPEATED = ENDING | {Kind.HELLO, Kind.ATTACH, Kind.STATS, Kind.REVOKE}
 
 
 class LastingControl(Control):
@@ -39,15 +48,15 @@ class LastingControl(Control):
     def __init__(self, control: Control, again: Callable[[], Control]) -> None:
         """control: the first connection, which this owns from now on. again: makes another one.
 
-        After an error that is neither Timeout nor DeviceError, or EPERM of the worker, again() is
-        not called any more.
+        After LocalError, IntegrityError, EPERM of the worker and unknown exceptions again() is not
+        called any more. Other errors of srdma, and OSError, may pass within KEPT.
         """
         super().__init__(control.detach(), control.where)
         self._again = again
         self._over = os.eventfd(0, os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._over)
         self._state = threading.Condition()
-        self._lost = self._gone = False
+        self._lost = self._gone = self._closed = False
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
 
     def fileno(self) -> int:
@@ -59,7 +68,10 @@ class LastingControl(Control):
         return not self._gone
 
     def close(self) -> None:
+        self._closed = True
         self.give_up()
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # a request that is under way ends
         with self._lock:
             super().close()
 
@@ -72,20 +84,28 @@ class LastingControl(Control):
     ) -> tuple[tuple[Any, ...], list[int]]:
         """See Control."""
         deadline = time.monotonic() + timeout
+        repeated = False
         while True:
             self._wait_for_connection(kind, deadline)
             used = self._sock
             try:
                 left = max(deadline - time.monotonic(), 0.001)
                 return super().request(kind, values, fds, left)
-            except WorkerGone:
+            except WorkerGone as error:
                 with self._state:
+                    if self._closed:
+                        raise ClosedError(f"the connection to {self.where} was closed") from error
                     if self._gone:
                         raise
                     if self._sock is used:  # _watch() notices it soon
                         self._lost = True
+            except RefusedError as error:
+                if repeated and kind in ENDING and error.errno == errno.ENOENT:
+                    return (), []  # the first request had ended the object
+                raise
             if kind not in REPEATED:
                 raise Timeout(f"the link to the NIC ended during {kind.name}: try again")
+            repeated = True
 
     def _wait_for_connection(self, kind: Kind, deadline: float) -> None:
         with self._state:
@@ -108,18 +128,27 @@ class LastingControl(Control):
         """The connection ended: make another one, or give up."""
         with self._state:
             self._lost = True
-        deadline = time.monotonic() + KEPT
+        renewed = False
+        try:
+            renewed = self._renewed(time.monotonic() + KEPT)
+        finally:
+            if not renewed:
+                self.give_up()
+
+    def _renewed(self, deadline: float) -> bool:
+        """Make another connection. False if there is no hope for one."""
         while time.monotonic() < deadline and not self._gone:
             try:
                 self._use(self._again())
-                return
-            except (DeviceError, Timeout) as error:
+                return True
+            except (LocalError, IntegrityError):
+                return False
+            except (Error, OSError) as error:
                 if isinstance(error, RefusedError) and error.errno == errno.EPERM:
-                    break  # the leg has ended
-                time.sleep(PAUSE)
-            except Error:
-                break
-        self.give_up()
+                    return False  # the leg has ended
+            with self._state:
+                self._state.wait_for(lambda: self._gone, PAUSE)
+        return False
 
     def _use(self, control: Control) -> None:
         sock = control.detach()
@@ -127,18 +156,21 @@ class LastingControl(Control):
         with self._lock:
             self._sock.close()
             self._sock = sock
+            if self._gone:  # by close()
+                sock.close()
         with self._state:
             self._lost = False
             self._state.notify_all()
-            if self._gone:  # by close()
-                sock.close()
 
 
 def _watch(ref: weakref.ref[LastingControl]) -> None:
     """Renew a connection when it ends, until it is closed or dropped."""
     while (control := ref()) is not None and control.alive():
-        poll = select.poll()
-        poll.register(Control.fileno(control), select.POLLRDHUP)
+        fd = Control.fileno(control)
         del control
+        if fd < 0:  # closed just now
+            return
+        poll = select.poll()
+        poll.register(fd, select.POLLRDHUP)
         if poll.poll(LOOK * 1000) and (control := ref()) is not None:
             control.renew()

@@ -97,6 +97,22 @@ def test_each_user_of_each_host_has_an_account(nic: Nic) -> None:
     until(lambda: attempt(lambda: left.connect(nic.worker).close()))
 
 
+def test_leg_of_another_user(nic: Nic) -> None:
+    """Its token admits no program of a host, and the leg goes on."""
+    with srdma.Context(nic.worker) as ctx, srdma.PD(ctx) as pd:
+        token = pd._info.token
+        for host in ("left", "right"):
+            with contextlib.closing(nic.proxy(host).connect(nic.worker)) as control:
+                with pytest.raises(RefusedError, match="no leg has this token") as refused:
+                    control.attach(token)
+                assert refused.value.errno == errno.EPERM
+                with pytest.raises(RefusedError) as refused:
+                    control.dereg_mr(pd.leg, 1)
+                assert refused.value.errno == errno.EPERM
+        with contextlib.closing(Control.connect(nic.worker)) as here:
+            assert here.attach(token) == pd.leg
+
+
 def attempt(call) -> bool:
     """True if it raises no error of srdma."""
     try:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from srdma.agent import port as agent_port
 from srdma.agent.accounts import account, host_of, remote_user
 from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Policy, PolicyError
 from srdma.agent.remote import entries
-from srdma.agent.remote.entries import Ports, bound_control
+from srdma.agent.remote.entries import Ports
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -343,12 +344,12 @@ def test_any_port_of_a_large_range(folder: Path) -> None:
         assert one.getsockname() != other.getsockname()
     tried: list[object] = []
 
-    def in_use(address: object, **_: object) -> None:
+    def in_use(address: object) -> None:
         tried.append(address)
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "create_server", in_use)
+        patch.setattr(entries, "listening", in_use)
         with pytest.raises(ExchangeError, match="Address already in use") as busy:
             host.bound("127.0.0.1", 0)
     assert busy.value.code == "busy" and len(set(tried)) == len(tried) == entries.TRIES
@@ -363,4 +364,4 @@ def test_control_address_in_use() -> None:
         socket.create_server(("127.0.0.1", 0)) as other,
         pytest.raises(LocalError, match=r"cannot listen at .* of .control"),
     ):
-        bound_control(other.getsockname()[:2])
+        agent_port.bound(other.getsockname()[:2], "[control]")

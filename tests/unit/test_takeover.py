@@ -19,6 +19,7 @@ import cbor2
 import pytest
 
 from srdma.agent import takeover
+from srdma.agent.accounts import User
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.policy import Policy, Private
 from srdma.agent.record import Record
@@ -232,7 +233,13 @@ def test_role_that_is_refused(worker: FakeWorker) -> None:
 
 
 class Place:
-    """A system agent with the identity host-b, its worker, and the policy's file."""
+    """A system agent with the identity host-b, its worker, and the policy's file.
+
+    user: of the programs, if they are of another computer; link: number of its link.
+    """
+
+    user: User | None = None
+    link = 0
 
     def __init__(self, folder: Path, worker: FakeWorker) -> None:
         self.folder, self.worker = folder, worker
@@ -272,7 +279,7 @@ class Place:
         self.start()
 
     def open(self, settings: dict[str, Any], listening: Any = None) -> Wire:
-        wire = Wire(self.agent.open())
+        wire = Wire(self.agent.open(self.user, self.link))
         self.wires.append(wire)
         wire.tell(settings, [listening.fileno()] if listening else [])
         return wire

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import NAME, limits_of
+from srdma.agent.port import listening
 from srdma.control import Limits
-from srdma.errors import LocalError
 from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
@@ -24,7 +24,6 @@ KEYS = {"name", "identity", "identities", "listen", "quota", "clock"}
 CONTROL_KEYS = {"listen", "path"}
 NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
 WILDCARDS = {"", "0.0.0.0", "::"}
-BACKLOG = 128
 TRIES = 16  # with ports of a range, when a program asks for any
 _PORTS = re.compile(r"(.+):(\d{1,5})(?:-(\d{1,5}))?")
 
@@ -86,7 +85,7 @@ class HostEntry:
         failed = OSError()
         for address in found:
             try:
-                return _bound(address)
+                return listening(address)
             except OSError as error:
                 failed = error
                 if error.errno != errno.EADDRINUSE:
@@ -95,14 +94,6 @@ class HostEntry:
         raise ExchangeError(
             code, f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
-
-
-def _bound(address: tuple[str, int]) -> socket.socket:
-    """Raises OSError."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = socket.create_server(address, family=family, backlog=BACKLOG)
-    sock.setblocking(False)
-    return sock
 
 
 @dataclass(frozen=True)
@@ -221,14 +212,3 @@ def _ports(name: str, value: object) -> Ports:
             "with an address of this NIC and ports of 1024 to 65535"
         )
     return Ports(address, first, last)
-
-
-def bound_control(address: tuple[str, int]) -> socket.socket:
-    """The listening socket of [control]. Raises LocalError."""
-    try:
-        return _bound(address)
-    except OSError as error:
-        raise LocalError(
-            f"cannot listen at {address[0]}:{address[1]}: {error.strerror or error}: change "
-            "`listen` of [control]"
-        ) from None
