@@ -32,7 +32,7 @@ from srdma.keyex.tls import PeerClosed
 from tests.control_players import HELLO, RawPeer
 from tests.e2e.agents import until
 from tests.e2e.conftest import WAIT, Site
-from tests.e2e.nic import LEFT, NIC, Nic, make_files, nic_of, on_another_computer
+from tests.e2e.nic import LEFT, NIC, Nic, Proxy, make_files, nic_of, on_another_computer
 from tests.ports import free_port
 
 SETTINGS = {"identity": "host-a", "peer": []}
@@ -199,6 +199,24 @@ def test_port_in_use_at_the_nic(nic: Nic) -> None:
     event = event_of(proxy.socket, {**settings, "address": [*first.address]})
     assert "the NIC cannot listen" in str(event["text"])
     first.close()
+
+
+def test_listener_by_a_newer_link(nic: Nic) -> None:
+    """It takes the address of one whose proxy hangs, as its link is still there."""
+    first = nic.proxy()
+    settings = {"do": "listen", **SETTINGS}
+    former = ListenerChannel.open(SystemAgent(first.socket), {**settings, "address": ["", 0]}, None)
+    assert first.process
+    first.process.send_signal(signal.SIGSTOP)
+    nic.undo.callback(first.process.send_signal, signal.SIGCONT)
+    second = Proxy(nic.folder / "second.toml", nic.folder / "second.sock", None)  # type: ignore[arg-type]
+    second.policy.write_text(first.policy.read_text().replace("left.sock", "second.sock"))
+    second.start()
+    nic.undo.callback(second.kill)
+    again = {**settings, "address": [*former.address]}
+    present = ListenerChannel.open(SystemAgent(second.socket), again, None)
+    assert present.address == former.address
+    present.close()
 
 
 def test_program_of_the_nic_gives_no_address(nic: Nic) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import Coroutine
 from functools import partial
@@ -44,7 +45,7 @@ class House(Protocol):
 
     audit: Audit
 
-    def open(self, sock: socket.socket, user: User | None = None) -> None: ...
+    def open(self, sock: socket.socket, user: User | None = None, link: int = 0) -> None: ...
 
     async def restricted(self, path: Path, user: User) -> Control: ...
 
@@ -56,6 +57,7 @@ class Hosts(Entrance[Link]):
         super().__init__(sock, lambda _: False)
         self._rule, self._house = rule, house
         self._links: dict[Link, HostEntry] = {}  # the oldest first
+        self._serials = itertools.count(1)  # of links
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> NoReturn:
@@ -76,7 +78,7 @@ class Hosts(Entrance[Link]):
         host = self._rule.host_named(link.identity)
         if host is None:
             raise ExchangeError("identity", "the policy was replaced during the handshake")
-        link.opened = partial(self._stream, link, host)
+        link.opened = partial(self._stream, link, host, next(self._serials))
         link.greeted = partial(self._greeted, link, host)
         link.told = partial(self._told, link, host)
         same = [each for each, of in self._links.items() if of.name == host.name]
@@ -122,14 +124,16 @@ class Hosts(Entrance[Link]):
                 if now is None or now.name != host.name:
                     link.stop(ExchangeError("policy", "the policy has this host no more"))
 
-    def _stream(self, link: Link, host: HostEntry, number: int, fields: dict[str, Any]) -> None:
+    def _stream(
+        self, link: Link, host: HostEntry, serial: int, number: int, fields: dict[str, Any]
+    ) -> None:
         """Serve a stream. Raises ExchangeError, which ends the link, for a malformed OPEN."""
         try:
             user = remote_user(host.name, integer("uid", fields["uid"], 0, UID_MAX))
             match fields:
                 case {"to": "agent"}:
                     here, there = socket.socketpair()
-                    self._house.open(there, user)
+                    self._house.open(there, user, serial)
                     self._accept(link, number, here, message_of({"do": LOST}))
                 case {"to": "worker", "path": str(path)}:
                     self._later(self._worker(link, number, Path(path), user))
