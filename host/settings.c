@@ -16,7 +16,7 @@ enum {
 	MAX_AGE_S = 86400,
 	/* pairs of the messages below */
 	CONNECTION_PAIRS = 15,
-	REJOIN_PAIRS = 4,
+	REJOIN_PAIRS = 5,
 	LISTENER_PAIRS = 3,
 	QP_PAIRS = 8,
 };
@@ -313,6 +313,7 @@ int srdma_settings_rejoin(struct srdma_message *w, const struct srdma_pd *pd,
 {
 	srdma_message_map(w, REJOIN_PAIRS);
 	named_text(w, "do", "rejoin");
+	named_text(w, "identity", attr->identity);
 	write_worker(w, pd);
 	named_bytes(w, "token", pd->token, sizeof(pd->token));
 	srdma_message_text(w, "qpns");

@@ -371,6 +371,7 @@ class ConnectionChannel(_Channel):
             self._write(
                 {
                     "do": "rejoin",
+                    "identity": self._settings["identity"],
                     "worker": self._settings["worker"],
                     "token": self._settings["token"],
                     "qpns": [qp["qpn"] for qp in self._settings["qps"]],

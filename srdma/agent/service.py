@@ -294,8 +294,11 @@ class Service:
             case {"do": "accept", "arrival": number}:
                 meeting = self._admission.arrivals.take(number, channel.uid)
                 return await self._accept(channel, settings, meeting)
-            case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpns": [*qpns]}:
-                await self._rejoin(channel, Path(path), token, qpns)
+            case {
+                "do": "rejoin", "identity": str(), "worker": str(), "token": bytes(),
+                "qpns": [*_],
+            }:  # fmt: skip
+                await self._rejoin(channel, settings)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
                 await self._rotate(channel, Path(path), token, age)
             case {"do": "open", "worker": str(path)}:
@@ -390,16 +393,20 @@ class Service:
                 self._release(worker)
         return (session, worker) if ready else None
 
-    async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
+    async def _rejoin(self, channel: Channel, settings: Mapping[str, Any]) -> None:
         """A program is back after a restart of the agent, or a loss of its link."""
-        path = self._rule.worker_at(path)
-        keys = [(path, qpn) for qpn in qpns if isinstance(qpn, int)]
+        path = self._rule.worker_at(Path(settings["worker"]))
+        keys = [(path, qpn) for qpn in settings["qpns"] if isinstance(qpn, int)]
         sessions = [self._adopted[key] for key in keys if key in self._adopted]
         if not sessions:
             raise ExchangeError("closed", "the session of these QPs has ended")
         session, task = sessions[0]
-        async with self._worker(path, token) as worker:
-            leg = await worker.attach(token, channel.uid)
+        used = self._tasks[task]
+        # A proxy has checked this identity.
+        if not used or used[0].name != settings["identity"]:
+            raise ExchangeError("closed", "the session of these QPs has another identity")
+        async with self._worker(path, settings["token"]) as worker:
+            leg = await worker.attach(settings["token"], channel.uid)
             if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
             # The program may be lost again: a further channel takes the place of this one then.

@@ -327,6 +327,19 @@ def test_identity_that_the_proxy_withdraws(nic: Nic) -> None:
     until(lambda: nobody_listens(listener.address))
 
 
+def test_rejoin_with_an_identity_that_the_proxy_does_not_grant(nic: Nic) -> None:
+    """A program comes back to a session of an identity that was withdrawn from it meanwhile."""
+    proxy = nic.proxy()
+    settings = {
+        "do": "rejoin", "identity": "host-a", "worker": str(nic.worker), "token": bytes(16),
+        "qpns": [1],
+    }  # fmt: skip
+    assert event_of(proxy.socket, settings)["code"] == "closed"
+    proxy.change(f"users = [{os.geteuid()}]", "users = [12345]")
+    proxy.reload()
+    assert event_of(proxy.socket, settings)["code"] == "policy"
+
+
 def nobody_listens(address: tuple[str, int]) -> bool:
     with socket.socket() as sock:
         return sock.connect_ex(address) == errno.ECONNREFUSED

@@ -285,7 +285,10 @@ class Place:
         return wire
 
     def rejoin(self, qpn: object, **changes: Any) -> Wire:
-        settings = {"do": "rejoin", "worker": str(self.worker.path), "token": TOKEN, "qpns": [qpn]}
+        settings = {
+            "do": "rejoin", "identity": "host-b", "worker": str(self.worker.path),
+            "token": TOKEN, "qpns": [qpn],
+        }  # fmt: skip
         return self.open(settings | changes)
 
     def close(self) -> None:
@@ -584,6 +587,8 @@ def test_rejoin_that_is_refused(place: Place) -> None:
         assert refusal(place.rejoin(0xABC)) == "closed"
         assert refusal(place.rejoin(0)) == "closed"
         assert refusal(place.rejoin(qpn, worker="/nonexistent/w.sock")) == "policy"
+        assert refusal(place.rejoin(qpn, identity="host-c")) == "closed"
+        assert refusal(place.rejoin(qpn, identity=None)) == "config"
         assert refusal(place.rejoin("1")) == refusal(place.rejoin([])) == "closed"
         assert place.rejoin(qpn).event() == {"event": "ready"}
         assert refusal(place.rejoin(qpn)) == "closed"

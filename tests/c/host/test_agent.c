@@ -660,6 +660,7 @@ static void test_restarted_agent(void **state)
 		assert_int_equal(srdma_renew(c, LONG_MS), 0);
 		assert_non_null(strstr(f->agent.first, "rejoin"));
 		assert_non_null(strstr(f->agent.first, "qpns"));
+		assert_non_null(strstr(f->agent.first, "identity"));
 		assert_non_null(strstr(f->agent.first, f->worker.path));
 		assert_int_equal(srdma_renew(c, LONG_MS), 0);
 		assert_int_equal(srdma_check_connection(c), 0);
