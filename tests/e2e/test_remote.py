@@ -22,7 +22,7 @@ import pytest
 
 import srdma
 from srdma.agent.client import ListenerChannel, SystemAgent, message_of
-from srdma.cli import doctor
+from srdma.cli import doctor_host, doctor_nic
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RefusedError, WorkerGone
 from srdma.identity import Validity, create_ca, issue
@@ -344,25 +344,30 @@ def test_process_of_the_worker(nic: Nic) -> None:
 
 def test_doctor_about_the_nic(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is the NIC's."""
+    policy, *certificates, agent, own = doctor_nic.nic(nic.agent.policy)
+    assert [policy.state, *(each.state for each in certificates), agent.state] == ["ok"] * 4
+    assert own.state == "note" and "serves programs of this machine only" in own.detail
     proxy = nic.proxy()
-    monkeypatch.setenv("SRDMA_AGENT", str(proxy.socket))
     monkeypatch.setenv("SRDMA_WORKER", str(nic.worker))
     on_another_computer(monkeypatch)
-    link, worker = doctor.agents()
+    file, certificate, link, worker = doctor_host.agents(proxy.policy)
+    assert [file.state, certificate.state] == ["ok", "ok"]
     assert (link.name, link.state) == ("proxy", "ok")
     assert "linked to spiffe://test/nic on" in link.detail
     assert (worker.name, worker.state) == ("NIC's worker", "note")
     assert "start it with --host-dev" in worker.detail  # this one has no device for hosts
+    monkeypatch.setenv("SRDMA_AGENT", str(proxy.socket))
+    assert [each.name for each in doctor_host.agents()] == ["proxy", "NIC's worker"]
     nic.agent.kill()
-    until(lambda: [finding.state for finding in doctor.agents()] == ["note"])
-    (finding,) = doctor.agents()
+    until(lambda: [finding.state for finding in doctor_host.agents()] == ["note"])
+    (finding,) = doctor_host.agents()
     assert "no link to the NIC" in finding.detail
     nic.agent.start()
     monkeypatch.setenv("SRDMA_AGENT", str(nic.agent.socket))
-    (finding,) = doctor.agents()
+    (finding,) = doctor_host.agents()
     assert (finding.name, finding.state) == ("agent", "ok")
     monkeypatch.setenv("SRDMA_AGENT", str(nic.folder / "absent.sock"))
-    (finding,) = doctor.agents()
+    (finding,) = doctor_host.agents()
     assert (finding.name, finding.state) == ("agent", "note")
     monkeypatch.delenv("SRDMA_AGENT")
-    assert not list(doctor.agents())
+    assert not list(doctor_host.agents())
