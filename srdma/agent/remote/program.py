@@ -12,7 +12,7 @@ from srdma.agent.remote.forward import Forward
 from srdma.agent.remote.proxy import Proxy
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.service import harden
-from srdma.agent.serving import Signals, accept_all, bound, reload
+from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
 
 
 def run(file: ProxyFile) -> None:
@@ -33,6 +33,7 @@ async def _serve(file: ProxyFile, listening: list[socket.socket], audit: Audit) 
         await proxy.tried.wait()
         nic = f"{file.nic[0]}:{file.nic[1]}"
         audit("started", socket=str(file.socket), nic=nic)
+        notify_ready()
         await asyncio.gather(*map(accept_all, proxy.takers(), listening))
 
     works = [proxy.run(), serve(), reload(file, proxy.withdraw, signals.hup, audit)]
