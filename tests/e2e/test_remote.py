@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import cbor2
@@ -22,10 +23,12 @@ import pytest
 
 import srdma
 from srdma.agent.client import ListenerChannel, SystemAgent, message_of
+from srdma.agent.remote.link import Type
 from srdma.cli import doctor_host, doctor_nic
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RefusedError, WorkerGone
-from srdma.identity import Validity, create_ca, issue
+from srdma.identity import Credentials, Validity, create_ca, issue
+from tests.control_players import HELLO, RawPeer
 from tests.e2e.agents import until
 from tests.e2e.conftest import WAIT, Site
 from tests.e2e.nic import LEFT, Nic, make_files, nic_of, on_another_computer
@@ -91,6 +94,58 @@ def test_each_user_of_each_host_has_an_account(nic: Nic) -> None:
         for _ in range(3):
             stack.enter_context(contextlib.closing(right.connect(nic.worker)))
     until(lambda: attempt(lambda: left.connect(nic.worker).close()))
+
+
+def test_container(nic: Nic) -> None:
+    """Its programs are a user of their own, whatever their uids are. Its identities are withdrawn
+    with the file."""
+    proxy = nic.proxy()
+    proxy.kill()
+    door = nic.folder / "web.sock"
+    proxy.change(f"users = [{os.geteuid()}]", "users = [12345]")
+    with proxy.policy.open("a") as file:
+        file.write(f'[[container]]\nname = "web"\npath = "{door}"\nidentities = ["host-a"]\n')
+    proxy.start()
+    web = replace(proxy, socket=door)
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(contextlib.closing(proxy.connect(nic.worker)))
+            stack.enter_context(contextlib.closing(web.connect(nic.worker)))
+        with pytest.raises(RefusedError, match="host left/web has its limit of 2 connections"):
+            web.connect(nic.worker)
+    settings = {"do": "listen", **SETTINGS, "address": ["", 0]}
+    assert event_of(proxy.socket, settings)["code"] == "policy"
+    listener = ListenerChannel.open(SystemAgent(door), settings, None)
+    proxy.change('identities = ["host-a"]', 'identities = ["host-b"]')
+    with proxy.policy.open("a") as file:
+        file.write('[[identity]]\nname = "host-b"\n')
+    assert proxy.reload()["withdrawn"] == 1
+    assert "no identity 'host-a' to programs of user web" in str(event_of(door, settings)["text"])
+    until(lambda: nobody_listens(listener.address))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"uid": -1}, "uid"),
+        ({}, "OPEN lacks 'uid'"),
+        ({"container": "web", "uid": 0}, "OPEN has a uid and a container"),
+        ({"container": 0}, "whose name is not legal"),
+        ({"container": "left:0"}, "whose name is not legal"),
+        ({"container": "x" * 17}, "whose name is not legal"),
+    ],
+)
+def test_open_with_an_illegal_user(nic: Nic, fields: dict[str, object], text: str) -> None:
+    """The link ends."""
+    with socket.create_connection(("127.0.0.1", nic.port), WAIT) as sock:
+        peer = RawPeer(sock, "client", Credentials.named(nic.folder / "left"))
+        peer.handshake()
+        assert peer.take()[:2] == (0, Type.HELLO)
+        peer.frame(0, Type.HELLO, HELLO)
+        peer.frame(1, Type.OPEN, {"to": "agent", **fields})
+        stream, kind, body = peer.take()
+        assert (stream, kind) == (0, Type.REFUSED)
+        assert text in cbor2.loads(body)["text"]
 
 
 def attempt(call) -> bool:
