@@ -1,14 +1,17 @@
-"""`srdma perf` over verbs, alternating with and without protection, and plain
-ib_write_bw for comparison."""
+"""`srdma perf` over verbs and hosts in C (libsrdma), alternating with and without protection, and
+plain ib_write_bw for comparison."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
+from contextlib import closing
 from functools import partial
+from operator import truediv
 from statistics import median
 
 import pytest
@@ -23,6 +26,8 @@ from srdma_bench.perf.measure import Plan, Result, offered
 from srdma_bench.series import in_turn, ratios
 from srdma_bench.stand import DEPTH, Link, Settings, Shape, Stand
 from srdma_bench.targets.measure import RXE_ROUNDS, RXE_VALUES
+from tests.e2e.test_c_library import BUILD, run_library
+from tests.fake_agent import FakeAgent
 from tests.rxe.figures import figures
 
 REGION = 1 << 18
@@ -33,9 +38,10 @@ SIGNALED = 20
 # OpenSSL, because in an emulated machine ipsec-mb takes 223 us to seal 2 KiB and OpenSSL 46 us.
 SETTINGS = Settings(unprotected=True, provider="openssl")
 START = 20.0
+LIBRARY = BUILD / "tests/e2e/library/verbs"
 
 
-def test_protected_unprotected_and_perftest(stage):
+def test_protected_unprotected_and_perftest(stage, tmp_path):
     with (
         Stand(verbs("rxe", stage.ends), SETTINGS) as stand,
         stand.connect(PLAIN) as plain, stand.connect(SECURE) as secure,
@@ -44,22 +50,43 @@ def test_protected_unprotected_and_perftest(stage):
         over = beside(BULK, plain, secure)
         if shutil.which("ib_write_bw") is None:
             pytest.skip("no program ib_write_bw: install the package perftest")
+        if not LIBRARY.exists():
+            pytest.skip(f"no program {LIBRARY}: make host-tests, which needs libcbor")
         runs = {
-            "srdma": partial(rate, secure), "ib_write_bw": partial(plain_perftest, stage),
-            "signaled": partial(signaled, stand, secure),
+            "ib_write_bw": partial(plain_perftest, stage), "bulk": partial(rate, secure),
+            "small": partial(signaled, stand, secure),
         }  # fmt: skip
-        done = in_turn(runs, ROUNDS)
-    part = ratios(done["srdma"], done["ib_write_bw"]).median
-    figures.append(f"ib_write_bw 2048 B over rxe: {1 / median(done['ib_write_bw']):.0f} us each")
-    figures.append(f"srdma with AEAD at {part:.2f} of its rate")
+        with closing(FakeAgent(tmp_path / "agent")) as agent:
+            runs |= {level: partial(in_c, stand, agent, level) for level in ("none", "aead")}
+            done = in_turn(runs, ROUNDS)
+    plain = done["ib_write_bw"]
+    c_small, c_bulk = zip(*done["aead"], strict=True)
+    _, c_none = zip(*done["none"], strict=True)
     values = {
         "AEAD over none": [1 / x for x in over],
-        "median, 32 B": done["signaled"],
-        "over ib_write_bw": [
-            a / b for a, b in zip(done["srdma"], done["ib_write_bw"], strict=True)
-        ],
+        "median, 32 B": done["small"],
+        "over ib_write_bw": list(map(truediv, done["bulk"], plain)),
+        "in C: AEAD over none": list(map(truediv, c_bulk, c_none)),
+        "in C: median, 32 B": c_small,
+        "in C: over ib_write_bw": list(map(truediv, c_bulk, plain)),
     }
+    figures.append(f"ib_write_bw 2048 B over rxe: {1 / median(plain):.0f} us each")
+    figures.append(f"hosts in C, AEAD: {1 / median(c_bulk):.0f} us each")
     figures.append(f"{RXE_VALUES} {json.dumps(values)}")
+
+
+def in_c(stand: Stand, agent: FakeAgent, level: str) -> tuple[float, float]:
+    """Hosts in C: the median time in us of a signaled WRITE of 32 B, and WRITEs of 2 KiB per us."""
+    ends = {"SRDMA_A": stand.a.control, "SRDMA_B": stand.b.control, "SRDMA_AGENT": agent.path}
+    environment = {name: str(path) for name, path in ends.items()}
+    before = stand.stats()
+    if level == "none":
+        environment["SRDMA_UNPROTECTED"] = "1"
+    said = run_library(environment, "speed")
+    for pair in zip(before, stand.stats(), strict=True):
+        assert bool(gained(*pair)["packets_sealed"]) == (level != "none")
+    found = dict(re.findall(r"^(small|bulk) (\d+)$", said, re.MULTILINE))
+    return float(found["small"]), 1 / float(found["bulk"])
 
 
 def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:

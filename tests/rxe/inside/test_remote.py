@@ -9,12 +9,15 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 import srdma
 import srdma.aio
 from srdma import Access, QPState, Right
+from srdma._engine.host_device import INFINIBAND
+from srdma.cli import doctor, doctor_host
 from srdma.demo.rxe_stage import RxeStage
 from srdma.errors import RemoteWCError
 from tests.e2e.agents import Agent, until
@@ -122,6 +125,20 @@ def test_asyncio(ends: Ends) -> None:
                 return bytes((await receiving).data)
 
     assert asyncio.run(talk()) == b"over two computers"
+
+
+def test_doctor(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's list (docs/smartnic.md 6), with a leg. On one machine its link is not visible."""
+    monkeypatch.setenv("SRDMA_WORKER", str(ends.nics[0].worker))
+    found = list(doctor_host.agents(ends.proxies[0].policy))
+    assert [(each.name, each.state) for each in found] == [
+        ("proxy file", "ok"), ("certificate", "ok"), ("proxy", "ok"), ("NIC's worker", "ok"),
+        ("leg's link", "ok"), ("leg", "ok"),
+    ], found  # fmt: skip
+    assert "is an address of this machine" in found[4].detail
+    (sizes,) = doctor.mtu(Path("/sys/class/net"))
+    assert sizes.state == "ok"
+    assert doctor.devices(INFINIBAND).state == "ok"
 
 
 @pytest.mark.parametrize("who", ["proxy", "agent of the NIC"])
