@@ -22,7 +22,7 @@ from srdma.wr import SendFlag, SendWR, WROpcode
 from srdma_bench import gid
 from srdma_bench.device import verbs
 from srdma_bench.perf.counts import check_counts, gained
-from srdma_bench.perf.measure import Plan, Result, offered
+from srdma_bench.perf.measure import TESTS, Plan, Result, offered
 from srdma_bench.series import in_turn, ratios
 from srdma_bench.stand import DEPTH, Link, Settings, Shape, Stand
 from srdma_bench.targets.measure import RXE_ROUNDS, RXE_VALUES
@@ -33,7 +33,8 @@ from tests.rxe.figures import figures
 REGION = 1 << 18
 PLAIN, SECURE = Shape("none", region=REGION), Shape("aead", "aes-128-gcm", region=REGION)
 ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
-LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
+LATENCY = Plan("write_lat", 32, 10, host="Python")
+BULK = Plan("write_bw", 2048, 100, host="Python")
 SIGNALED = 20
 # OpenSSL, because in an emulated machine ipsec-mb takes 223 us to seal 2 KiB and OpenSSL 46 us.
 SETTINGS = Settings(unprotected=True, provider="openssl")
@@ -48,6 +49,8 @@ def test_protected_unprotected_and_perftest(stage, tmp_path):
     ):  # fmt: skip
         beside(LATENCY, plain, secure)
         over = beside(BULK, plain, secure)
+        for name in TESTS:
+            beside(Plan(name, 2048, 50), plain, secure)
         if shutil.which("ib_write_bw") is None:
             pytest.skip("no program ib_write_bw: install the package perftest")
         if not LIBRARY.exists():
@@ -93,13 +96,13 @@ def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
     """Returns the time per message with AEAD over that with level none, for each round."""
     runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
     done = in_turn(runs, ROUNDS)
-    assert {r.host for results in done.values() for r in results} == {"Python"}
+    assert {r.host for results in done.values() for r in results} == {plan.host}
     assert all(r.packets >= 2 * r.messages for r in done["aead"])
     each = {level: [r.each for r in done[level]] for level in done}
     over = ratios(each["aead"], each["none"])
     usual = median(each["aead"]) / 1000
     figures.append(
-        f"{plan.test} {plan.size} B over rxe, hosts in Python: {usual:.0f} us each with "
+        f"{plan.test} {plan.size} B over rxe, hosts in {plan.host}: {usual:.0f} us each with "
         f"AEAD, {over.median:.2f} times without protection"
     )
     return [a / b for a, b in zip(each["aead"], each["none"], strict=True)]
