@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from operator import truediv
 from statistics import median
@@ -49,8 +50,9 @@ def test_protected_unprotected_and_perftest(stage, tmp_path):
     ):  # fmt: skip
         beside(LATENCY, plain, secure)
         over = beside(BULK, plain, secure)
+        beside(replace(BULK, host="C"), plain, secure)
         for name in TESTS:
-            beside(Plan(name, 2048, 50), plain, secure)
+            assert secure.measure(Plan(name, 2048, 50)).host == "C"
         if shutil.which("ib_write_bw") is None:
             pytest.skip("no program ib_write_bw: install the package perftest")
         if not LIBRARY.exists():

@@ -20,6 +20,7 @@ from srdma._engine.host_device import INFINIBAND
 from srdma.cli import doctor, doctor_host
 from srdma.demo.rxe_stage import RxeStage
 from srdma.errors import RemoteWCError
+from srdma_bench.perf.measure import Client, Place, Plan, Server, offered
 from tests.e2e.agents import Agent, until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import Nic, Proxy, make_files, nic_of, on_another_computer
@@ -38,15 +39,18 @@ class Ends:
     proxies: list[Proxy]
     pds: list[srdma.PD]
 
-    def connect(self, **options: object) -> tuple[srdma.Connection, srdma.Connection]:
-        """A connection of both hosts. Host b listens at its NIC."""
+    def connect(
+        self, data: tuple[bytes, bytes] = (b"", b""), **options: object
+    ) -> tuple[srdma.Connection, srdma.Connection]:
+        """A connection of both hosts. Host b listens at its NIC. data: of host a and host b."""
+        options |= {"timeout": WAIT}
         with srdma.listen(
-            ("", 0), self.pds[1], identity="host-b", peer=A, timeout=WAIT, **options
+            ("", 0), self.pds[1], identity="host-b", peer=A, data=data[1], **options
         ) as listener:
             assert 7000 <= listener.address[1] < 7010
             accepted = run(listener.accept, WAIT)
             client = srdma.connect(
-                listener.address, self.pds[0], identity="host-a", peer=B, timeout=WAIT, **options
+                listener.address, self.pds[0], identity="host-a", peer=B, data=data[0], **options
             )
             return client, accepted()
 
@@ -125,6 +129,28 @@ def test_asyncio(ends: Ends) -> None:
                 return bytes((await receiving).data)
 
     assert asyncio.run(talk()) == b"over two computers"
+
+
+def test_perf_in_c(ends: Ends) -> None:
+    """The loads of `srdma perf` at workers that are on other computers. Their CPU time is not
+    known."""
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context(contextlib.closing(Place(pd, 1 << 14))) for pd in ends.pds]
+        offers = places[0].offer(), places[1].offer()
+        each = ends.connect(offers, qps=2, sq=16, rq=16)
+        for connection in each:
+            stack.enter_context(connection)
+        a, b = (
+            stack.enter_context(contextlib.closing(end(one, place, offered(one.data))))
+            for end, one, place in zip((Client, Server), each, places, strict=True)
+        )
+        served = run(b.serve)
+        for name in ("write_bw", "send_lat"):
+            result = a.measure(Plan(name, 2048, 20))
+            assert result.host == "C" and result.messages >= 20
+            assert set(result.cpu) == {"host_cpu"}
+        a.finish()
+        served()
 
 
 def test_doctor(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
