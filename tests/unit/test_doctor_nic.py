@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from srdma.control import HostKind
 from srdma.identity import Credentials, create_ca, issue, parse_certificates
 
 ADDRESS = "10.9.0.2"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/smartnic.md"
 
 
 # The link of a leg --------------------------------------------------------------------
@@ -319,3 +322,12 @@ def test_worker_of_the_policy(
     policy.hosts = {"left": 1} if hosts else {}
     found = doctor_nic.worker_for_hosts(policy)
     assert (found.state, text in found.detail) == (state, True)
+
+
+def test_list_of_the_page() -> None:
+    """docs/smartnic.md 6 names lines that doctor prints."""
+    rows = re.findall(r"^\| (?:NIC|host|both) \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
+    names = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert len(names) > 10
+    code = "".join(file.read_text() for file in (ROOT / "srdma/cli").glob("*.py"))
+    assert {name for name in names if f'"{name}"' not in code} == set()
