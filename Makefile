@@ -304,12 +304,14 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+UNITS := $(filter-out $(if $(HAVE_TLS),,%/srdma-control.service),$(wildcard offload/*.service))
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),without-tls), \
 		install-without-cbor)
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/pkgconfig $(INCLUDEDIR)/srdma $(BINDIR) \
-		$(MANDIR)/man7 $(MANDIR)/man8)
+		$(MANDIR)/man7 $(MANDIR)/man8 $(UNITDIR))
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
@@ -320,6 +322,10 @@ install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),without-
 	install -m 755 $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL)) $(DESTDIR)$(BINDIR)
 	install -m 644 docs/man/libsrdma.7 $(DESTDIR)$(MANDIR)/man7
 	install -m 644 docs/man/srdma-control.8 $(DESTDIR)$(MANDIR)/man8
+	for unit in $(UNITS); do \
+		sed 's|=/usr/bin/|=$(BINDIR)/|' $$unit >$(BUILD)/$${unit##*/} && \
+		install -m 644 $(BUILD)/$${unit##*/} $(DESTDIR)$(UNITDIR) || exit 1; \
+	done
 
 install-without-cbor:
 	@echo 'srdma: install needs libsrdma.so, which needs libcbor: apt-get install libcbor-dev' >&2
@@ -328,7 +334,8 @@ install-without-cbor:
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(LIBDIR)/libsrdma.so $(LIBDIR)/$(notdir $(SO)) \
 		$(LIBDIR)/pkgconfig/srdma.pc $(BINDIR)/srdma-offload $(BINDIR)/srdma-control \
-		$(MANDIR)/man7/libsrdma.7 $(MANDIR)/man8/srdma-control.8)
+		$(MANDIR)/man7/libsrdma.7 $(MANDIR)/man8/srdma-control.8 \
+		$(addprefix $(UNITDIR)/,$(notdir $(UNITS))))
 	rm -rf $(DESTDIR)$(INCLUDEDIR)/srdma
 
 # The Python half -----------------------------------------------------------

@@ -53,7 +53,7 @@ class Context(Resource):
         self.path = socket_path(worker)
         self._timeout = timeout
         self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
-        self._agent_user = _user(agent_user)
+        self._agent_user = agent_uid(agent_user)
         self.device = os.environ.get("SRDMA_HOST_DEVICE") or None if device is None else device
         self._restricted = self.remote = False
         self._control, self.hello = self._first_connection()
@@ -195,8 +195,8 @@ class Context(Resource):
         self._control.close()
 
 
-def _user(user: str | int | None) -> int | None:
-    """uid of an agent that is trusted. Raises LocalError."""
+def agent_uid(user: str | int | None) -> int | None:
+    """uid of an agent that is trusted. user: None for $SRDMA_AGENT_USER. Raises LocalError."""
     chosen = os.environ.get("SRDMA_AGENT_USER", "") if user is None else user
     if chosen == "":
         return None

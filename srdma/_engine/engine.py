@@ -22,7 +22,7 @@ from srdma._engine.leg import Leg
 from srdma.control import Control
 from srdma.errors import ClosedError, DeviceError, Error, LocalError, QueueFullError, WorkerGone
 from srdma.native.constants import MAX_INLINE, MAX_MESSAGE, REASON_WORKER_GONE
-from srdma.native.leg import BATCH, Host, ShmLeg, Work
+from srdma.native.leg import BATCH, Host, NativeLeg, ShmLeg, Work
 
 LOOK_S = 1e-3  # interval of checks that the worker is alive, during busy polling
 SPIN_S = 50e-6  # polling time before a thread sleeps: most completions arrive in this time
@@ -132,6 +132,16 @@ class Engine:
             if taken or time.monotonic() - self._looked < LOOK_S:
                 return taken
             return self._collect()
+
+    def native(self) -> tuple[Host, NativeLeg]:
+        """Host and data path of the leg, for a load generator, which holds the lock around its
+        calls of them, and calls watch() from time to time."""
+        return self._host, self._leg.native
+
+    def watch(self) -> bool:
+        """As look(), and handles events of the device."""
+        self._leg.poll()
+        return self.look()
 
     def shm(self) -> tuple[Host, ShmLeg]:
         """Host and leg for a load generator, which holds the lock around its calls of them."""

@@ -49,7 +49,7 @@ def route(peer: str, device: str | None) -> Route:
         return _from_device(target, device)
     if not _needs_scope(target):
         return Route(None, peer)
-    netdevs = {gid.netdev for name in _devices() for gid in _like(target, name)}
+    netdevs = {gid.netdev for name in devices() for gid in _like(target, name)}
     if len(netdevs) != 1:
         raise DeviceError(
             f"{peer} is a link-local address, and {len(netdevs)} network devices with RDMA have "
@@ -58,8 +58,16 @@ def route(peer: str, device: str | None) -> Route:
     return Route(None, f"{peer}%{netdevs.pop()}")
 
 
+def netdev_of(chosen: Route, device: str | None) -> str | None:
+    """The network device of a result of route(); None: that of the kernel's route."""
+    _, percent, scope = (chosen.source or chosen.target).partition("%")
+    if percent or device is None:
+        return scope or None
+    return next(gid.netdev for gid in gids(device) if str(gid.address) == chosen.source)
+
+
 def _from_device(target: _Address, device: str) -> Route:
-    if device not in (names := _devices()):
+    if device not in (names := devices()):
         raise DeviceError(
             f"{device!r} is no RDMA device of this host, which has {', '.join(names) or 'none'}: "
             "name another one by device= or $SRDMA_HOST_DEVICE (`rdma link` lists them)"
@@ -96,7 +104,8 @@ def _needs_scope(address: _Address) -> bool:
     return address.version == 6 and address.is_link_local
 
 
-def _devices() -> list[str]:
+def devices() -> list[str]:
+    """Names of the RDMA devices of this machine."""
     return sorted(place.name for place in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
 
 
@@ -104,14 +113,14 @@ def _like(target: _Address, device: str) -> list[Gid]:
     """The addresses of a device that can reach target: of its family, and link-local if it is."""
     return [
         gid
-        for gid in _gids(device)
+        for gid in gids(device)
         if gid.address.version == target.version
         and _needs_scope(gid.address) == _needs_scope(target)
     ]
 
 
-def _gids(device: str) -> Iterator[Gid]:
-    """In the order of the GID table of each port."""
+def gids(device: str) -> Iterator[Gid]:
+    """The addresses of a device, in the order of the GID table of each port."""
     for port in sorted((INFINIBAND / device / "ports").iterdir()):
         for place in sorted((port / "gids").iterdir(), key=lambda entry: int(entry.name)):
             with contextlib.suppress(OSError):  # a type without an entry cannot be read

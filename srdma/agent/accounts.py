@@ -2,7 +2,7 @@
 
 A program counts as its uid, or as the socket through which it came: the uids in the user namespace
 of a container mean nothing outside. A program of another computer counts as the name of its host
-with its uid there (control-link.md 3).
+with its uid or its container there (control-link.md 3).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from srdma.control import Control, Limits
 from srdma.control.lasting import KEPT
 from srdma.keyex.fields import ExchangeError
 
-User = int | str  # a uid, the name of a [[container]], or NAME:UID of a [[host]]
+# A uid, the name of a [[container]], or of a [[host]]: NAME:UID, or NAME/CONTAINER.
+User = int | str
 
 MODE = 0o600
 NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
+REMOTE_NAME_MAX = 16  # of a container of another computer: an account has 63 bytes
 KEYS = {"name", "path", "mode", "owner", "group", "identities", "quota"}
 LIMITS = tuple(field.name for field in fields(Limits))
 MOST = {name: (1 << 63) - 1 if name == "bytes" else (1 << 32) - 1 for name in LIMITS}
@@ -41,22 +43,28 @@ class Door:
     limits: Limits
 
 
-def remote_user(host: str, uid: int) -> User:
-    """A program of a [[host]]. Names of containers and hosts have no colon."""
-    return f"{host}:{uid}"
+def remote_user(host: str, user: User) -> User:
+    """A program of a [[host]]. user: its uid there, or the name of its container.
+
+    Names of containers and hosts have neither a colon nor a slash.
+    """
+    return f"{host}:{user}" if isinstance(user, int) else f"{host}/{user}"
 
 
 def host_of(user: User) -> str:
     """Name of the [[host]] of a program; "" for a local one."""
-    return user.rpartition(":")[0] if isinstance(user, str) else ""
+    host, *rest = re.split("[:/]", user) if isinstance(user, str) else [""]
+    return host if rest else ""
 
 
 def account(user: User) -> str:
     """Name of the account of a user at the worker."""
     if isinstance(user, int):
         return f"uid {user}"
-    host, _, uid = user.rpartition(":")
-    return f"host {host} uid {uid}" if host else f"container {user}"
+    host = host_of(user)
+    if not host:
+        return f"container {user}"
+    return f"host {host} uid {user[len(host) + 1 :]}" if user[len(host)] == ":" else f"host {user}"
 
 
 def check_owner(user: User, opener: int, charged: str) -> None:

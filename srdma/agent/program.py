@@ -25,7 +25,7 @@ from srdma.agent.heap import collect_less
 from srdma.agent.policy import Policy, Private
 from srdma.agent.remote.hosts import Hosts
 from srdma.agent.service import Service, harden
-from srdma.agent.serving import Signals, accept_all, bound, reload
+from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
 from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
 from srdma.keyex import keylog
@@ -69,6 +69,7 @@ async def serve_sockets(
     signals = Signals()
     await service.take_over(policy.worker)
     audit("started", socket=str(policy.socket), worker=str(policy.worker))
+    notify_ready()
     works: list[Coroutine[Any, Any, Any]] = [
         accept_all(partial(service.open, user=container or None), sock)
         for sock, container in listening

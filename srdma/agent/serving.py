@@ -66,6 +66,20 @@ class Signals:
             task.result()  # a fault of this program
 
 
+def notify_ready() -> None:
+    """Tell the service manager that programs can connect (sd_notify). Without one: nothing."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address[0] == "@":  # in the abstract namespace
+        address = "\0" + address[1:]
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        contextlib.suppress(OSError),  # the service manager notices it by its time-out
+    ):
+        sock.sendto(b"READY=1", address)
+
+
 async def accept_all(take: Callable[[socket.socket], None], listening: socket.socket) -> NoReturn:
     """Call take() with each new connection."""
     loop = asyncio.get_running_loop()

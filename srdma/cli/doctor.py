@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
@@ -10,47 +9,47 @@ import resource
 import ssl
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata, util
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
-from srdma.agent.access import proxy_status
-from srdma.agent.client import SystemAgent
+from srdma._engine import host_device
+from srdma._engine.host_device import INFINIBAND
+from srdma.cli.doctor_host import agents
+from srdma.cli.doctor_nic import nic, running_workers
+from srdma.cli.finding import SYS, Finding, read
 from srdma.cli.output import console, print_json
-from srdma.context import Context
-from srdma.control import Control, Hello, thread_path
 from srdma.embedded import find_worker
 from srdma.errors import Error
 
 PACKAGES = ("cryptography", "pyOpenSSL", "typer", "rich", "cbor2", "pyroute2")
 WANTED_MEMLOCK = 64 << 20
-CLOCK_TOLERANCE = 60  # seconds between host and NIC
-PROC, SYS = Path("/proc"), Path("/sys")
+WANTED_MTU = 4200  # of a network device, for RDMA packets of 4,096 bytes
+PROC = Path("/proc")
 
-State = Literal["ok", "note", "missing"]
 MARKS = {"ok": "[green]ok     [/]", "note": "[yellow]note   [/]", "missing": "[red]missing[/]"}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line. `missing`: the embedded NIC needs it; `note`: only an optional feature needs it."""
-
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""
-
-
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check what the agent of this policy needs."),
+    ] = None,
+    proxy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check what the proxy of this file needs.")
+    ] = None,
+) -> int:
     """Check what this machine supports.
 
-    It checks devices, rxe, workers, limits, AES, OpenSSL and packages. The exit code is 0 if the
-    embedded NIC can run here.
+    It checks devices, rxe, workers, limits, AES, OpenSSL and packages; with the file of an agent or
+    a proxy, also what that needs. The exit code is 0 if the embedded NIC, and the process of the
+    file, can run here.
     """
-    findings = list(examine())
+    findings = list(examine(config, proxy))
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -67,20 +66,23 @@ def _print(findings: Iterable[Finding]) -> None:
             out.print(f"{'':25}-> {finding.remedy}", markup=False)
 
 
-def examine() -> Iterator[Finding]:
+def examine(config: Path | None, proxy: Path | None) -> Iterator[Finding]:
     """All findings; software and kernel first, then devices that need them."""
     yield from python_packages()
     yield native()
     yield openssl()
-    yield aes(_read(PROC / "cpuinfo"), platform.machine())
+    yield aes(read(PROC / "cpuinfo"), platform.machine())
     yield worker_program()
-    yield running_workers()
-    yield from agents()
+    yield running_workers(bool(proxy or os.environ.get("SRDMA_AGENT")))
+    yield from agents(proxy)
+    if config:
+        yield from nic(config)
     yield memfd()
-    yield process_vm(_read(PROC / "sys/kernel/yama/ptrace_scope"))
-    yield memlock(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], _read(PROC / "self/status"))
+    yield process_vm(read(PROC / "sys/kernel/yama/ptrace_scope"))
+    yield memlock(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], read(PROC / "self/status"))
     yield pyverbs()
-    yield devices(SYS / "class/infiniband")
+    yield devices(INFINIBAND)
+    yield from mtu(SYS / "class/net")
     yield rxe(SYS / "module/rdma_rxe", Path("/lib/modules"), os.uname().release)
 
 
@@ -136,89 +138,6 @@ def worker_program() -> Finding:
     if done.returncode:
         return Finding("srdma-offload", "missing", f"{path}: {done.stderr.strip()}", "make offload")
     return Finding("srdma-offload", "ok", f"{path}: {done.stdout.strip()}")
-
-
-def running_workers() -> Finding:
-    """The workers with a control socket in the folder of worker names, and $SRDMA_WORKER."""
-    paths = sorted(Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "srdma").glob("*.sock"))
-    if chosen := os.environ.get("SRDMA_WORKER", ""):
-        paths += [Path(chosen)] if "/" in chosen else []
-    alive, dead = [], []
-    for path in paths:
-        try:
-            alive.append(_describe(*_hellos(path)))
-        except Error as error:
-            dead.append(str(error))
-    if dead:
-        return Finding("workers", "note", "; ".join(alive + dead), "restart or remove the socket")
-    if alive:
-        return Finding("workers", "ok", ", ".join(alive))
-    return Finding(
-        "workers", "note", "no worker is running",
-        "srdma-offload --name NAME --wire-dev shm:DIR, or use --embedded",
-    )  # fmt: skip
-
-
-def _hellos(path: Path) -> Iterator[Hello]:
-    """The HELLO of each worker process. Raises Error if one does not answer."""
-    thread = threads = 0
-    while thread <= threads:
-        with contextlib.closing(Control.connect(thread_path(path, thread), 2.0)) as control:
-            yield (hello := control.hello())
-        thread, threads = thread + 1, hello.threads - 1
-
-
-def _describe(first: Hello, *others: Hello) -> str:
-    threads = f", {first.threads} worker processes" if others else ""
-    return f"{first.name} (pid {first.pid}, wire {first.wire}{threads})"
-
-
-def agents() -> Iterator[Finding]:
-    """The agent of $SRDMA_AGENT. If it is a proxy: its NIC, and the worker there."""
-    if not (path := os.environ.get("SRDMA_AGENT", "")):
-        return
-    try:
-        status = proxy_status(SystemAgent(Path(path)), 5.0)
-    except Error as error:
-        yield Finding("agent", "note", str(error), "start it, or unset SRDMA_AGENT")
-        return
-    if status is None:
-        yield Finding("agent", "ok", f"{path} answers")
-    elif "text" in status:
-        yield Finding(
-            "proxy", "note", f"{path}: no link to the NIC at {status['nic']}: {status['text']}",
-            "see the log of the NIC's agent, and docs/control-link.md",
-        )  # fmt: skip
-    else:
-        yield link_to_nic(path, status)
-        yield worker_of_nic()
-
-
-def link_to_nic(path: str, status: dict[str, Any]) -> Finding:
-    """status: the event of the proxy."""
-    detail = (
-        f"{path}: linked to {status['peer']} on {status['computer']} at {status['nic']}, whose "
-        f"clock is {abs(status['ahead'])} s {'ahead' if status['ahead'] >= 0 else 'behind'}"
-    )
-    if abs(status["ahead"]) <= CLOCK_TOLERANCE:
-        return Finding("proxy", "ok", detail)
-    return Finding("proxy", "note", detail, "set the clocks, for example by a time service")
-
-
-def worker_of_nic() -> Finding:
-    """The worker of $SRDMA_WORKER on the NIC. The other findings are about this computer."""
-    try:
-        with Context() as ctx:
-            hello = ctx.hello
-    except Error as error:
-        return Finding(
-            "NIC's worker", "note", str(error), "SRDMA_WORKER must be its path on the NIC"
-        )
-    return Finding(
-        "NIC's worker", "ok",
-        f"{hello.name}: wire {hello.wire}, its device for hosts {hello.host_device}, "
-        f"{hello.threads} processes; run srdma doctor there for its processor and libraries",
-    )  # fmt: skip
 
 
 # Processor, kernel, limits -----------------------------------------------------
@@ -307,15 +226,36 @@ def pyverbs() -> Finding:
 
 def devices(folder: Path) -> Finding:
     """RDMA devices and the state of their ports."""
-    found = []
+    found, down = [], []
     for device in sorted(folder.glob("*")) if folder.is_dir() else []:
-        states = [_read(port / "state").strip() for port in sorted((device / "ports").glob("*"))]
+        states = [read(port / "state").strip() for port in sorted((device / "ports").glob("*"))]
         found.append(f"{device.name} ({', '.join(states) or 'no port'})")
+        if not any(state.endswith("ACTIVE") for state in states):
+            down.append(device.name)
+    if down:
+        return Finding(
+            "rdma devices", "note", f"{', '.join(found)}: no port of {', '.join(down)} is active",
+            "ip link set NETDEV up; check cable and switch",
+        )  # fmt: skip
     if found:
         return Finding("rdma devices", "ok", ", ".join(found))
     return Finding(
         "rdma devices", "note", "none", "use the embedded NIC, or rxe (see the next line)"
     )
+
+
+def mtu(net: Path) -> Iterator[Finding]:
+    """The MTU of the network devices with RDMA. net: /sys/class/net."""
+    netdevs = {gid.netdev for device in host_device.devices() for gid in host_device.gids(device)}
+    known = {name: int(read(net / name / "mtu") or 0) for name in sorted(netdevs)}
+    shown = ", ".join(f"{name} {size}" for name, size in known.items())
+    if known and min(known.values()) < WANTED_MTU:
+        yield Finding(
+            "rdma mtu", "note", f"{shown}: packets of RDMA carry less than 4,096 bytes",
+            f"ip link set NETDEV mtu {WANTED_MTU}, also at representors, bridges and the peers",
+        )  # fmt: skip
+    elif known:
+        yield Finding("rdma mtu", "ok", shown)
 
 
 def rxe(loaded: Path, modules: Path, release: str) -> Finding:
@@ -332,10 +272,3 @@ def rxe(loaded: Path, modules: Path, release: str) -> Finding:
         f"kernel {release} has no module rdma_rxe",
         "make demo-rxe runs the demo in a VM",
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

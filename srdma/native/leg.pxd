@@ -26,9 +26,12 @@ cdef class Host:
 
 
 cdef class NativeLeg:
-    cdef uint8_t *next_slot(self) noexcept
-    cdef int append(self, uint32_t length) noexcept
-    cdef void publish(self) noexcept
+    cdef uint8_t *next_slot(self) noexcept nogil
+    cdef int append(self, uint32_t length) noexcept nogil
+    cdef void publish(self) noexcept nogil
+    cdef void take(self) noexcept nogil
+    cdef int arm_fd(self, bint memory) noexcept nogil
+    cdef void disarm(self) noexcept nogil
     cdef int alive(self) except -1
 
 

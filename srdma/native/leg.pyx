@@ -236,18 +236,29 @@ cdef class Region:
 
 
 cdef class NativeLeg:
-    """The slots of a leg, for Host.post_all()."""
+    """The data path of a leg, for Host.post_all() and for load generators."""
 
-    cdef uint8_t *next_slot(self) noexcept:
+    cdef uint8_t *next_slot(self) noexcept nogil:
         """The next free slot; NULL: none is free."""
         return NULL
 
-    cdef int append(self, uint32_t length) noexcept:
+    cdef int append(self, uint32_t length) noexcept nogil:
         """Append the slot, of which `length` bytes are used. 0 or -EMSGSIZE."""
         return 0
 
-    cdef void publish(self) noexcept:
+    cdef void publish(self) noexcept nogil:
         """Make what was appended visible to the worker."""
+
+    cdef void take(self) noexcept nogil:
+        """Handle completions of the device; called before each look at the ring."""
+
+    cdef int arm_fd(self, bint memory) noexcept nogil:
+        """Returns a file descriptor that becomes readable when a completion arrives; poll once
+        more before sleeping. memory: also when a peer writes to memory; -1: the leg cannot."""
+        return -1
+
+    cdef void disarm(self) noexcept nogil:
+        """Called after arm_fd(), with or without sleeping."""
 
     cdef int alive(self) except -1:
         return 0
@@ -270,14 +281,21 @@ cdef class ShmLeg(NativeLeg):
             raise ValueError("the leg is closed")
         return 0
 
-    cdef uint8_t *next_slot(self) noexcept:
+    cdef uint8_t *next_slot(self) noexcept nogil:
         return srdma_leg_shm_slot(self.leg)
 
-    cdef int append(self, uint32_t length) noexcept:
+    cdef int append(self, uint32_t length) noexcept nogil:
         return srdma_leg_shm_post(self.leg, length)
 
-    cdef void publish(self) noexcept:
+    cdef void publish(self) noexcept nogil:
         srdma_leg_shm_flush(self.leg)
+
+    cdef int arm_fd(self, bint memory) noexcept nogil:
+        srdma_leg_shm_arm(self.leg, memory)
+        return srdma_leg_shm_fd(self.leg)
+
+    cdef void disarm(self) noexcept nogil:
+        srdma_leg_shm_disarm(self.leg)
 
     @property
     def native(self):

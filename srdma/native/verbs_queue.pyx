@@ -15,15 +15,19 @@ from srdma.native.hostleg cimport SRDMA_DESC_SLOT
 from srdma.native.leg cimport NativeLeg, Pinned
 
 
-cdef extern from "infiniband/verbs.h":
+cdef extern from "infiniband/verbs.h" nogil:
+    struct ibv_comp_channel:
+        int fd
     struct ibv_cq:
-        pass
+        ibv_comp_channel *channel
     struct ibv_qp:
         uint32_t qp_num
         ibv_cq *send_cq
+    int ibv_get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **cq_context)
+    void ibv_ack_cq_events(ibv_cq *cq, unsigned int nevents)
 
 
-cdef extern from "host/verbs_queue.h":
+cdef extern from "host/verbs_queue.h" nogil:
     enum:
         SRDMA_VERBS_QUEUE_SLOTS
         SRDMA_VERBS_QUEUE_SENDS
@@ -69,6 +73,7 @@ cdef class VerbsQueue(NativeLeg):
     """
 
     cdef srdma_verbs_queue queue
+    cdef ibv_cq *cq
     cdef Pinned slots
 
     def __cinit__(self, size_t qp, uint32_t qp_num, slots, *, uint32_t lkey, uint32_t inline_max,
@@ -82,17 +87,34 @@ cdef class VerbsQueue(NativeLeg):
         if self.slots.view.len != SLOTS_LEN:
             raise ValueError(f"{self.slots.view.len} bytes of slots, not {SLOTS_LEN}")
         p.cq, p.slots = p.qp.send_cq, <uint8_t *>self.slots.view.buf
+        self.cq = p.cq
         p.lkey, p.inline_max, p.ring = lkey, inline_max, ring
         srdma_verbs_queue_init(&self.queue, &p)
 
-    cdef uint8_t *next_slot(self) noexcept:
+    cdef uint8_t *next_slot(self) noexcept nogil:
         return srdma_verbs_queue_slot(&self.queue)
 
-    cdef int append(self, uint32_t length) noexcept:
+    cdef int append(self, uint32_t length) noexcept nogil:
         return srdma_verbs_queue_post(&self.queue, length)
 
-    cdef void publish(self) noexcept:
+    cdef void publish(self) noexcept nogil:
         srdma_verbs_queue_flush(&self.queue)
+
+    cdef void take(self) noexcept nogil:
+        srdma_verbs_queue_poll(&self.queue)
+
+    cdef int arm_fd(self, bint memory) noexcept nogil:
+        if memory or self.cq.channel == NULL:
+            return -1
+        srdma_verbs_queue_notify(&self.queue)
+        return self.cq.channel.fd
+
+    cdef void disarm(self) noexcept nogil:
+        """The channel must not block."""
+        cdef ibv_cq *cq
+        cdef void *context
+        while self.cq.channel != NULL and ibv_get_cq_event(self.cq.channel, &cq, &context) == 0:
+            ibv_ack_cq_events(cq, 1)
 
     def start(self):
         """Post all receives; the QP is in INIT."""

@@ -41,7 +41,7 @@ def test_rows_with_and_without_load() -> None:
         (["--rounds", "0"], "--rounds 0: give more than 0"),
         (["-D", "0"], "-D 0.0: give more than 0"),
         (["--rate", "2000", "-D", "60000"], "--rate 2000 -D 60000: give at most 100000000 WRITEs"),
-        (["--device", "mlx5_0,mlx5_1"], "mlx5_1: bench waiting needs hosts in C: give embedde"),
+        (["--device", "mlx5_0,mlx5_1"], "mlx5_1: bench waiting needs legs on shared memory: g"),
     ],
 )
 def test_error_tells_permitted_values(

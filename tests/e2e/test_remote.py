@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import cbor2
@@ -23,7 +24,7 @@ import pytest
 import srdma
 from srdma.agent.client import ListenerChannel, SystemAgent, message_of
 from srdma.agent.remote.link import Type
-from srdma.cli import doctor
+from srdma.cli import doctor_host, doctor_nic
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RefusedError, WorkerGone
 from srdma.identity import Credentials, Validity, create_ca, issue
@@ -111,6 +112,58 @@ def test_leg_of_another_user(nic: Nic) -> None:
                 assert refused.value.errno == errno.EPERM
         with contextlib.closing(Control.connect(nic.worker)) as here:
             assert here.attach(token) == pd.leg
+
+
+def test_container(nic: Nic) -> None:
+    """Its programs are a user of their own, whatever their uids are. Its identities are withdrawn
+    with the file."""
+    proxy = nic.proxy()
+    proxy.kill()
+    door = nic.folder / "web.sock"
+    proxy.change(f"users = [{os.geteuid()}]", "users = [12345]")
+    with proxy.policy.open("a") as file:
+        file.write(f'[[container]]\nname = "web"\npath = "{door}"\nidentities = ["host-a"]\n')
+    proxy.start()
+    web = replace(proxy, socket=door)
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(contextlib.closing(proxy.connect(nic.worker)))
+            stack.enter_context(contextlib.closing(web.connect(nic.worker)))
+        with pytest.raises(RefusedError, match="host left/web has its limit of 2 connections"):
+            web.connect(nic.worker)
+    settings = {"do": "listen", **SETTINGS, "address": ["", 0]}
+    assert event_of(proxy.socket, settings)["code"] == "policy"
+    listener = ListenerChannel.open(SystemAgent(door), settings, None)
+    proxy.change('identities = ["host-a"]', 'identities = ["host-b"]')
+    with proxy.policy.open("a") as file:
+        file.write('[[identity]]\nname = "host-b"\n')
+    assert proxy.reload()["withdrawn"] == 1
+    assert "no identity 'host-a' to programs of user web" in str(event_of(door, settings)["text"])
+    until(lambda: nobody_listens(listener.address))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"uid": -1}, "uid"),
+        ({}, "OPEN lacks 'uid'"),
+        ({"container": "web", "uid": 0}, "OPEN has a uid and a container"),
+        ({"container": 0}, "whose name is not legal"),
+        ({"container": "left:0"}, "whose name is not legal"),
+        ({"container": "x" * 17}, "whose name is not legal"),
+    ],
+)
+def test_open_with_an_illegal_user(nic: Nic, fields: dict[str, object], text: str) -> None:
+    """The link ends."""
+    with socket.create_connection(("127.0.0.1", nic.port), WAIT) as sock:
+        peer = RawPeer(sock, "client", Credentials.named(nic.folder / "left"))
+        peer.handshake()
+        assert peer.take()[:2] == (0, Type.HELLO)
+        peer.frame(0, Type.HELLO, HELLO)
+        peer.frame(1, Type.OPEN, {"to": "agent", **fields})
+        stream, kind, body = peer.take()
+        assert (stream, kind) == (0, Type.REFUSED)
+        assert text in cbor2.loads(body)["text"]
 
 
 def attempt(call) -> bool:
@@ -443,25 +496,30 @@ def test_process_of_the_worker(nic: Nic) -> None:
 
 def test_doctor_about_the_nic(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is the NIC's."""
+    policy, *certificates, agent, own = doctor_nic.nic(nic.agent.policy)
+    assert [policy.state, *(each.state for each in certificates), agent.state] == ["ok"] * 4
+    assert own.state == "note" and "serves programs of this machine only" in own.detail
     proxy = nic.proxy()
-    monkeypatch.setenv("SRDMA_AGENT", str(proxy.socket))
     monkeypatch.setenv("SRDMA_WORKER", str(nic.worker))
     on_another_computer(monkeypatch)
-    link, worker = doctor.agents()
+    file, certificate, link, worker = doctor_host.agents(proxy.policy)
+    assert [file.state, certificate.state] == ["ok", "ok"]
     assert (link.name, link.state) == ("proxy", "ok")
     assert "linked to spiffe://test/nic on" in link.detail
     assert (worker.name, worker.state) == ("NIC's worker", "note")
     assert "start it with --host-dev" in worker.detail  # this one has no device for hosts
+    monkeypatch.setenv("SRDMA_AGENT", str(proxy.socket))
+    assert [each.name for each in doctor_host.agents()] == ["proxy", "NIC's worker"]
     nic.agent.kill()
-    until(lambda: [finding.state for finding in doctor.agents()] == ["note"])
-    (finding,) = doctor.agents()
+    until(lambda: [finding.state for finding in doctor_host.agents()] == ["note"])
+    (finding,) = doctor_host.agents()
     assert "no link to the NIC" in finding.detail
     nic.agent.start()
     monkeypatch.setenv("SRDMA_AGENT", str(nic.agent.socket))
-    (finding,) = doctor.agents()
+    (finding,) = doctor_host.agents()
     assert (finding.name, finding.state) == ("agent", "ok")
     monkeypatch.setenv("SRDMA_AGENT", str(nic.folder / "absent.sock"))
-    (finding,) = doctor.agents()
+    (finding,) = doctor_host.agents()
     assert (finding.name, finding.state) == ("agent", "note")
     monkeypatch.delenv("SRDMA_AGENT")
-    assert not list(doctor.agents())
+    assert not list(doctor_host.agents())

@@ -168,13 +168,13 @@ def test_agents_that_are_trusted(agent: FakeAgent, monkeypatch: pytest.MonkeyPat
 )
 def test_user_of_the_agent(monkeypatch, given, environment, user) -> None:
     monkeypatch.setenv("SRDMA_AGENT_USER", environment)
-    assert context._user(given) == user
+    assert context.agent_uid(given) == user
 
 
 @pytest.mark.parametrize("given", ["no-such-user", -1, 1 << 32])
 def test_no_such_user(given: str | int) -> None:
     with pytest.raises(LocalError, match="the user of the agent: there is no user"):
-        context._user(given)
+        context.agent_uid(given)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_two_devices(monkeypatch):
     addresses = {"mlx5_0": "10.0.0.1", "mlx5_1": "10.0.0.2"}
     monkeypatch.setattr(gid, "first_address", addresses.get)
     with opened("mlx5_0,mlx5_1") as device, Embedded() as nics:
-        assert not device.in_c
+        assert not device.shared
         for (name, address), words in zip(addresses.items(), device.words(nics), strict=True):
             assert words == [
                 "--host-dev", name, "--wire-dev", name, "--wire-listen", f"{address}:0"

@@ -35,7 +35,9 @@ def test_items_that_a_device_can_measure():
     over_verbs = verbs("rxe", [End("rxe0", "", "10.0.0.1"), End("rxe1", "", "10.0.0.2")])
     assert paper.of_device([*paper.ITEMS], EMBEDDED) == [*paper.ITEMS]
     assert paper.of_device([*paper.ITEMS], over_verbs) == [*paper.ITEMS][:-1]
-    with pytest.raises(LocalError, match="--device rxe: fig11 needs hosts in C: give embedded or"):
+    with pytest.raises(
+        LocalError, match="--device rxe: fig11 needs legs on shared memory: give embedded or"
+    ):
         paper.of_device(["fig11"], over_verbs)
 
 

@@ -92,10 +92,13 @@ def test_install_and_uninstall(tmp_path: Path) -> None:
         "lib/libsrdma.so",
         "lib/libsrdma.so.0",
         "lib/pkgconfig/srdma.pc",
+        *(f"lib/systemd/system/{unit.name}" for unit in (ROOT / "offload").glob("*.service")),
         "share/man/man7/libsrdma.7",
         "share/man/man8/srdma-control.8",
         *(f"include/srdma/{h.name}" for h in HEADERS),
     }
+    unit = (top / "lib/systemd/system/srdma-worker@.service").read_text()
+    assert "\nExecStart=/opt/srdma/bin/srdma-offload --name" in unit
     if shutil.which("pkg-config"):
         flags = run(
             "pkg-config", "--cflags", "--libs", "srdma",

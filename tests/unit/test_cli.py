@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import resource
 import subprocess
 import sys
-from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,10 @@ import typer
 from typer.testing import CliRunner
 
 from srdma import errors, identity
+from srdma._engine import host_device
 from srdma.cli import app as cli
 from srdma.cli import doctor as cli_doctor
-from srdma.cli.doctor import Finding
+from srdma.cli.finding import Finding
 from srdma.identity import CA_DAYS, parse_certificates
 
 
@@ -167,8 +167,11 @@ def test_dead_and_absent_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert cli_doctor.running_workers().detail == "no worker is running"
     (tmp_path / "srdma").mkdir()
+    monkeypatch.setenv("SRDMA_WORKER", str(tmp_path / "nicb.ctl"))  # one of another computer
+    assert cli_doctor.running_workers(True).detail == "no worker is running"
+    assert "nicb.ctl" in cli_doctor.running_workers().detail
     (tmp_path / "srdma/nica.sock").touch()
-    finding = cli_doctor.running_workers()
+    finding = cli_doctor.running_workers(True)
     assert finding.state == "note" and "nica.sock" in finding.detail
 
 
@@ -212,13 +215,32 @@ def test_ptrace_scope(uid: int, scope: str, state: str, monkeypatch: pytest.Monk
 
 def test_devices(tmp_path: Path) -> None:
     assert cli_doctor.devices(tmp_path / "none").state == "note"
-    for port in ("1", "2"):
-        folder = tmp_path / "mlx5_0/ports" / port
-        folder.mkdir(parents=True)
-        (folder / "state").write_text("4: ACTIVE\n")
+    for port, state in (("mlx5_0/ports/1", "1: DOWN"), ("mlx5_0/ports/2", "4: ACTIVE")):
+        (tmp_path / port).mkdir(parents=True)
+        (tmp_path / port / "state").write_text(f"{state}\n")
     assert cli_doctor.devices(tmp_path) == Finding(
-        "rdma devices", "ok", "mlx5_0 (4: ACTIVE, 4: ACTIVE)"
+        "rdma devices", "ok", "mlx5_0 (1: DOWN, 4: ACTIVE)"
     )
+    (tmp_path / "mlx5_0/ports/2/state").write_text("3: ARMED\n")
+    found = cli_doctor.devices(tmp_path)
+    assert found.state == "note" and "no port of mlx5_0 is active" in found.detail
+
+
+@pytest.mark.parametrize(("size", "state"), [("4199", "note"), ("4200", "ok")])
+def test_mtu_of_rdma(
+    size: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = ipaddress.ip_address("10.0.0.1")
+    gids = [host_device.Gid(address, "eth1"), host_device.Gid(address, "eth2")]
+    monkeypatch.setattr(host_device, "devices", lambda: ["mlx5_0"])
+    monkeypatch.setattr(host_device, "gids", lambda _: iter(gids))
+    for name, mtu in (("eth1", "9000"), ("eth2", size)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mtu").write_text(f"{mtu}\n")
+    (found,) = cli_doctor.mtu(tmp_path)
+    assert (found.state, f"eth1 9000, eth2 {size}" in found.detail) == (state, True)
+    monkeypatch.setattr(host_device, "devices", list)
+    assert not list(cli_doctor.mtu(tmp_path))
 
 
 def test_rxe(tmp_path: Path) -> None:
@@ -237,21 +259,3 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     missing, present = cli_doctor.python_packages()
     assert missing.state == "missing" and missing.remedy == "pip install no-such-package"
     assert "cbor2" in present.detail
-
-
-@pytest.mark.parametrize(
-    ("ahead", "state", "text"),
-    [(60, "ok", "60 s ahead"), (-60, "ok", "60 s behind"), (61, "note", "61 s ahead")],
-)
-def test_clock_of_the_nic(ahead: int, state: str, text: str) -> None:
-    status = {"peer": "spiffe://test/nic", "computer": "dpu", "nic": "10.0.0.2:1", "ahead": ahead}
-    found = cli_doctor.link_to_nic("/run/agent.sock", status)
-    assert (found.state, text in found.detail) == (state, True)
-
-
-def test_worker_of_the_nic(monkeypatch: pytest.MonkeyPatch) -> None:
-    hello = SimpleNamespace(name="nica", wire="10.0.0.1:4791", host_device="mlx5_2", threads=4)
-    monkeypatch.setattr(cli_doctor, "Context", lambda: nullcontext(SimpleNamespace(hello=hello)))
-    found = cli_doctor.worker_of_nic()
-    assert (found.name, found.state) == ("NIC's worker", "ok")
-    assert "nica: wire 10.0.0.1:4791, its device for hosts mlx5_2, 4 processes" in found.detail

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from srdma.agent import port as agent_port
-from srdma.agent.accounts import account, host_of, remote_user
+from srdma.agent.accounts import REMOTE_NAME_MAX, account, host_of, remote_user
 from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Policy, PolicyError
 from srdma.agent.remote import entries
-from srdma.agent.remote.entries import Ports
+from srdma.agent.remote.entries import NAME_MAX, Ports
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -101,6 +101,44 @@ def test_values_of_a_proxy(folder: Path) -> None:
     os.utime(folder / "control.pem", (1e9, 1e9))
     assert file.stamp() != before
     assert set(file.summary()) == {"socket", "nic", "host-a", "host-b"}
+
+
+CONTAINER = '[[container]]\nname = "web"\npath = "web.sock"\nidentities = ["host-a"]\n'
+
+
+def test_containers_of_a_proxy(folder: Path) -> None:
+    """The programs of a container have its identities, whatever their uids are."""
+    other = CONTAINER.replace("web", "1001").replace("host-a", "host-b") + "mode = 0o666\n"
+    file = proxy_of(folder, PROXY + CONTAINER + other)
+    found = [(place.socket.name, place.mode) for place in file.places()]
+    assert found == [("agent.sock", 0o600), ("web.sock", 0o600), ("1001.sock", 0o666)]
+    assert [file.permits("host-a", user) for user in ("web", "1001", 1001, "x")] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert file.permits("host-b", "1001") and not file.permits("host-b", 1001)
+    assert not file.permits(["host-a"], "web")
+    assert file.summary()["[web]"] == "web.sock for host-a"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ('"web"', f'"{"x" * 17}"', "at most 16 letters"),
+        ('"web"', '"a:b"', "1 to 48 letters"),
+        ("name", "quota = { qps = 1 }\nname", r"limits are those of \[\[host\]\]"),
+        ("name", "more = 1\nname", "unknown key 'more'"),
+        ("host-a", "host-z", "there is no .*'host-z'"),
+        (CONTAINER, "", "no list of tables"),
+    ],
+)
+def test_container_of_a_proxy_that_is_not_legal(
+    folder: Path, old: str, new: str, text: str
+) -> None:
+    before = "" if new else "container = 1\n"
+    with pytest.raises(LocalError, match=text):
+        proxy_of(folder, before + PROXY + CONTAINER.replace(old, new, 1))
+    with pytest.raises(LocalError, match="unknown key 'container'"):
+        proxy_of(folder, FORWARD + CONTAINER)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +277,19 @@ def test_users_of_a_host(folder: Path) -> None:
     names = ("left", "right", "middle")
     found = [policy.host_named(f"spiffe://test/{name}") for name in names]
     assert [host and host.name for host in found] == ["left", "right", None]
-    longest = remote_user("x" * 40, (1 << 32) - 2)
-    assert len(account(longest)) < 64
+    for longest in ((1 << 32) - 2, "y" * REMOTE_NAME_MAX):
+        assert len(account(remote_user("x" * NAME_MAX, longest))) < 64
+
+
+def test_containers_of_a_host(folder: Path) -> None:
+    """They are neither users of the host nor containers of the NIC."""
+    policy = policy_of(folder, POLICY)
+    web, number = remote_user("left", "web"), remote_user("left", "1001")
+    assert [account(user) for user in (web, number)] == ["host left/web", "host left/1001"]
+    assert [host_of(user) for user in (web, number)] == ["left", "left"]
+    assert policy.permits("host-a", web) and not policy.permits("host-b", web)
+    assert (policy.limits(web).qps, policy.limits(number).qps) == (8, 8)
+    assert not policy.permits("host-a", remote_user("middle", "web"))
 
 
 @pytest.mark.parametrize(

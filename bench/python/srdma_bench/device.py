@@ -29,19 +29,20 @@ Words = Sequence[str]
 
 @dataclass(frozen=True)
 class Device:
-    """words: returns the options of srdma-offload for workers A and B of a new stand. in_c: legs
-    are on shared memory, so that hosts in C can use them. patience: maximum duration of a key
-    exchange, seconds."""
+    """words: returns the options of srdma-offload for workers A and B of a new stand. shared: legs
+    are on shared memory. patience: maximum duration of a key exchange, seconds."""
 
     name: str
     words: Callable[[Embedded], tuple[Words, Words]]
-    in_c: bool = True
+    shared: bool = True
     patience: float = CONNECT_TIMEOUT
 
-    def check_in_c(self, what: str) -> None:
-        """Raise LocalError if hosts in C cannot use this device. what: the measurement."""
-        if not self.in_c:
-            raise LocalError(f"--device {self.name}: {what} needs hosts in C: give embedded or udp")
+    def check_shared(self, what: str) -> None:
+        """Raise LocalError unless legs are on shared memory. what: the measurement."""
+        if not self.shared:
+            raise LocalError(
+                f"--device {self.name}: {what} needs legs on shared memory: give embedded or udp"
+            )
 
 
 def _embedded(nics: Embedded) -> tuple[Words, Words]:
@@ -63,7 +64,7 @@ def _udp(nics: Embedded) -> tuple[Words, Words]:
 def verbs(name: str, ends: Sequence[rxe.End]) -> Device:
     """Two RDMA devices; several stands may share them."""
     a, b = map(worker_options, ends)
-    return Device(name, lambda nics: (a, b), in_c=False, patience=RxeStage.patience)
+    return Device(name, lambda nics: (a, b), shared=False, patience=RxeStage.patience)
 
 
 EMBEDDED, UDP = Device("embedded", _embedded), Device("udp", _udp)

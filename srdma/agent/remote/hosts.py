@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.accounts import User, remote_user
+from srdma.agent.accounts import NAME, REMOTE_NAME_MAX, User, remote_user
 from srdma.agent.audit import Audit
 from srdma.agent.client import message_of
 from srdma.agent.clock import HostTime
@@ -129,7 +129,7 @@ class Hosts(Entrance[Link]):
     ) -> None:
         """Serve a stream. Raises ExchangeError, which ends the link, for a malformed OPEN."""
         try:
-            user = remote_user(host.name, integer("uid", fields["uid"], 0, UID_MAX))
+            user = remote_user(host.name, _user_there(fields))
             match fields:
                 case {"to": "agent"}:
                     here, there = socket.socketpair()
@@ -164,3 +164,15 @@ class Hosts(Entrance[Link]):
             link.refuse(number, ExchangeError("busy", f"the NIC's agent: {error.strerror}"))
         else:
             self._accept(link, number, control.detach())
+
+
+def _user_there(fields: dict[str, Any]) -> User:
+    """The uid or container of a program on its host. Raises ExchangeError, KeyError."""
+    if "container" not in fields:
+        return integer("uid", fields["uid"], 0, UID_MAX)
+    name = fields["container"]
+    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > REMOTE_NAME_MAX:
+        raise ExchangeError("value", "OPEN has a container whose name is not legal")
+    if "uid" in fields:
+        raise ExchangeError("value", "OPEN has a uid and a container")
+    return name

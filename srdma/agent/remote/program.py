@@ -12,7 +12,7 @@ from srdma.agent.remote.forward import Forward
 from srdma.agent.remote.proxy import Proxy
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.service import harden
-from srdma.agent.serving import Signals, accept_all, bound, reload
+from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
 
 
 def run(file: ProxyFile) -> None:
@@ -35,6 +35,7 @@ async def _serve(file: ProxyFile, listening: list[socket.socket], audit: Audit) 
     async def started() -> None:
         await proxy.tried.wait()
         audit("started", socket=str(file.socket), nic=f"{file.nic[0]}:{file.nic[1]}")
+        notify_ready()
 
     works = [proxy.run(), serve(), reload(file, proxy.withdraw, signals.hup, audit)]
     await signals.until_over(works, proxy.close)

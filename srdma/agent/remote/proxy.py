@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
+from srdma.agent.accounts import User
 from srdma.agent.audit import Audit
 from srdma.agent.channel import Channel
 from srdma.agent.client import message_of
@@ -39,28 +40,30 @@ class Proxy:
 
     def __init__(self, file: ProxyFile, audit: Audit) -> None:
         self._file, self._audit = file, audit
+        self._containers = [*file.doors]  # a file that is read again brings no other sockets
         self._link: Link | None = None
         self._way = file.way  # of the link
         self._usable = asyncio.Event()
         self.tried = asyncio.Event()  # set after the first attempt to connect
         self._why = ExchangeError(UNREACHABLE, "the proxy has just started")
         self._lost_at = time.monotonic()
-        self._users: Counter[int] = Counter()  # channels and control connections of each user
-        self._channels: dict[Relay, tuple[str, int]] = {}  # with identity and user
+        self._users: Counter[User] = Counter()  # channels and control connections of each user
+        self._channels: dict[Relay, tuple[str, User]] = {}  # with identity and user
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def open(self, sock: socket.socket) -> None:
-        """Serve a program at a new socket, which is owned from now on."""
-        uid = peer_of(sock)[1]
-        if self._users[uid] >= CHANNELS_PER_USER:
+    def open(self, sock: socket.socket, container: str = "") -> None:
+        """Serve a program at a new socket, which is owned from now on. container: through whose
+        socket it came."""
+        user: User = container or peer_of(sock)[1]
+        if self._users[user] >= CHANNELS_PER_USER:
             close_drained(sock)
             return
-        self._users[uid] += 1
-        self._begin_task(self._serve(sock, uid))
+        self._users[user] += 1
+        self._begin_task(self._serve(sock, user))
 
     def takers(self) -> list[Callable[[socket.socket], None]]:
         """A function for new connections of each of ProxyFile.places()."""
-        return [self.open]
+        return [self.open, *(partial(self.open, container=name) for name in self._containers)]
 
     def withdraw(self) -> int:
         """The file was read again. End the link if it leads to another NIC, else the
@@ -70,8 +73,8 @@ class Proxy:
             return len(self._channels)
         found = [
             relay
-            for relay, (name, uid) in self._channels.items()
-            if name and not self._file.permits(name, uid)
+            for relay, (name, user) in self._channels.items()
+            if name and not self._file.permits(name, user)
         ]
         for relay in found:
             relay.fail(WITHDRAWN)
@@ -108,8 +111,8 @@ class Proxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _failed(self, uid: int, error: ExchangeError) -> None:
-        self._audit("failed", uid=uid, code=error.code, text=error.text)
+    def _failed(self, user: User, error: ExchangeError) -> None:
+        self._audit("failed", uid=user, code=error.code, text=error.text)
 
     async def _linked(self) -> ExchangeError:
         """Connect, and serve the link until it ends. Returns the reason."""
@@ -153,39 +156,39 @@ class Proxy:
             f"no link to the NIC at {self._file.nic[0]}:{self._file.nic[1]}: {self._why.text}",
         )
 
-    async def _serve(self, sock: socket.socket, uid: int) -> None:
+    async def _serve(self, sock: socket.socket, user: User) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
-                channel = await Channel.open(sock, uid)
+                channel = await Channel.open(sock, user)
         except (OSError, TimeoutError):
             close_drained(sock)
-            self._left(uid)
+            self._left(user)
             return
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 settings = await channel.message()
             if settings is not None:
-                await self._begin(channel, uid, settings)
+                await self._begin(channel, user, settings)
         except ExchangeError as error:
-            self._failed(uid, error)
+            self._failed(user, error)
             channel.report("error", code=error.code, text=error.text)
         except TimeoutError:
             text = f"no settings in {SETTINGS_TIMEOUT:g} s"
             channel.report("error", code="config", text=text)
         except Exception as error:  # a fault of this program must not end it
             text = f"a fault of the proxy, please report it: {type(error).__name__}: {error}"
-            self._audit("fault", uid=uid, text=text)
+            self._audit("fault", uid=user, text=text)
             channel.report("error", code="worker", text=text)
         finally:
-            self._left(uid)
+            self._left(user)
             await channel.close()
 
-    def _left(self, uid: int) -> None:
-        self._users[uid] -= 1
-        if not self._users[uid]:
-            del self._users[uid]
+    def _left(self, user: User) -> None:
+        self._users[user] -= 1
+        if not self._users[user]:
+            del self._users[user]
 
-    async def _begin(self, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
+    async def _begin(self, channel: Channel, user: User, settings: dict[str, Any]) -> None:
         """Do what the first message says. Raises ExchangeError."""
         if channel.listening:
             raise ExchangeError(
@@ -199,9 +202,9 @@ class Proxy:
         link = await self._up()
         match settings:
             case {"do": "open", "worker": str(path)}:
-                await self._worker(link, channel, uid, path)
+                await self._worker(link, channel, user, path)
             case {"do": str()}:
-                self._agent(link, channel, uid, settings)
+                self._agent(link, channel, user, settings)
             case _:
                 raise ExchangeError("config", "the first message has no `do`")
 
@@ -215,25 +218,25 @@ class Proxy:
             fields["text"] = self._why.text
         channel.report("status", **fields)
 
-    async def _worker(self, link: Link, channel: Channel, uid: int, path: str) -> None:
+    async def _worker(self, link: Link, channel: Channel, user: User, path: str) -> None:
         """Pass one end of a control connection to the program."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.closing(theirs):
-            relay = await self._carried(link, ours, uid, path)
+            relay = await self._carried(link, ours, user, path)
             relay.start()
             try:
                 channel.pass_on("opened", theirs.fileno(), remote=True)
             except OSError:  # the program has ended
                 relay.fail(None)
 
-    async def _carried(self, link: Link, sock: socket.socket, uid: int, path: str) -> Relay:
+    async def _carried(self, link: Link, sock: socket.socket, user: User, path: str) -> Relay:
         """A stream to the worker, which carries nothing before Relay.start().
 
         sock: is owned from now on. Raises ExchangeError.
         """
-        relay = self._relay(link, sock, "", uid)
+        relay = self._relay(link, sock, "", user)
         relay.ready = asyncio.get_running_loop().create_future()
-        link.open(relay, {"to": "worker", "uid": uid, "path": path})
+        link.open(relay, {"to": "worker", **_named(user), "path": path})
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 await relay.ready
@@ -245,29 +248,34 @@ class Proxy:
             raise
         return relay
 
-    def _agent(self, link: Link, channel: Channel, uid: int, settings: dict[str, Any]) -> None:
+    def _agent(self, link: Link, channel: Channel, user: User, settings: dict[str, Any]) -> None:
         """Carry a channel to the NIC's agent."""
         name = ""
         if settings["do"] in NAMED:
             name = settings.get("identity", "")
-            self._check(name, uid)
+            self._check(name, user)
         sock, rest = channel.detach()
-        relay = self._relay(link, sock, str(name), uid)
-        link.open(relay, {"to": "agent", "uid": uid})
+        relay = self._relay(link, sock, str(name), user)
+        link.open(relay, {"to": "agent", **_named(user)})
         relay.start(message_of(settings) + rest)
 
-    def _check(self, name: object, uid: int) -> None:
-        if not self._file.permits(name, uid):
+    def _check(self, name: object, user: User) -> None:
+        if not self._file.permits(name, user):
             raise ExchangeError(
-                "policy", f"the proxy grants no identity {name!r:.80} to programs of user {uid}"
+                "policy", f"the proxy grants no identity {name!r:.80} to programs of user {user}"
             )
 
-    def _relay(self, link: Link, sock: socket.socket, name: str, uid: int) -> Relay:
-        relay = Relay(link, sock, partial(self._over, uid))
-        self._channels[relay] = name, uid
-        self._users[uid] += 1
+    def _relay(self, link: Link, sock: socket.socket, name: str, user: User) -> Relay:
+        relay = Relay(link, sock, partial(self._over, user))
+        self._channels[relay] = name, user
+        self._users[user] += 1
         return relay
 
-    def _over(self, uid: int, relay: Relay) -> None:
+    def _over(self, user: User, relay: Relay) -> None:
         del self._channels[relay]
-        self._left(uid)
+        self._left(user)
+
+
+def _named(user: User) -> dict[str, User]:
+    """The user of a program, for OPEN."""
+    return {"container" if isinstance(user, str) else "uid": user}

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srdma.agent.accounts import MODE, uid_of
+from srdma.agent.accounts import MODE, REMOTE_NAME_MAX, Door, User, doors_of, uid_of
 from srdma.agent.remote.entries import address_of, exact_identity
 from srdma.agent.serving import Place
 from srdma.agent.settings import stamps
-from srdma.control import thread_path
+from srdma.control import Limits, thread_path
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 from srdma.native import constants
 
-KEYS = {"socket", "mode", "nic", "control", "peer", "identity"}
+KEYS = {"socket", "mode", "nic", "control", "peer", "identity", "container"}
 FORWARD_KEYS = {"forward", "worker", "processes", "nic", "control", "peer"}
 IDENTITY_KEYS = {"name", "users"}
 
@@ -60,6 +60,7 @@ class ProxyFile:
             control = Credentials.named(files)
             peer = exact_identity("peer", fields.get("peer"))
             users = {} if forward else dict(_granted(entry) for entry in _entries(fields))
+            doors = _doors(fields, set(users))
         except OSError as error:
             raise LocalError(f"cannot read {self.path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -77,6 +78,7 @@ class ProxyFile:
         self.forward, self.worker, self._processes = forward, worker, processes
         self.control, self.peer = control, peer
         self._files, self._users = files, users
+        self.doors = {door.name: door for door in doors}
 
     @property
     def way(self) -> tuple[object, ...]:
@@ -90,7 +92,9 @@ class ProxyFile:
 
     def places(self) -> list[Place]:
         """The listening sockets."""
-        return [Way(path) for path in self._paths(self.socket)] if self.forward else [self]
+        if self.forward:
+            return [Way(path) for path in self._paths(self.socket)]
+        return [self, *self.doors.values()]
 
     def worker_paths(self) -> list[Path]:
         """Paths on the NIC, in the order of places()."""
@@ -99,9 +103,13 @@ class ProxyFile:
     def _paths(self, first: Path) -> list[Path]:
         return [thread_path(first, number) for number in range(self._processes)]
 
-    def permits(self, name: object, uid: int) -> bool:
-        """True if programs of this user may use the identity."""
-        return isinstance(name, str) and uid in self._users.get(name, ())
+    def permits(self, name: object, user: User) -> bool:
+        """True if programs of this user, or of the container of this name, may use the identity."""
+        if not isinstance(name, str):
+            return False
+        if isinstance(user, str):
+            return user in self.doors and name in self.doors[user].identities
+        return user in self._users.get(name, ())
 
     def stamp(self) -> tuple[int, ...]:
         """A value that changes when the file, or a file of the control identity, is replaced."""
@@ -114,6 +122,8 @@ class ProxyFile:
             found["worker"] = ", ".join(map(str, self.worker_paths()))
         for name, users in self._users.items():
             found[name] = "for users " + ", ".join(map(str, sorted(users)))
+        for door in self.doors.values():
+            found[f"[{door.name}]"] = f"{door.socket} for {', '.join(sorted(door.identities))}"
         return found
 
 
@@ -130,6 +140,19 @@ def _granted(entry: Mapping[str, Any]) -> tuple[str, frozenset[int]]:
     if not isinstance(users, list) or not users:
         raise ValueError("users of an [[identity]] is no list of users")
     return _text(entry, "name"), frozenset(uid_of(user) for user in users)
+
+
+def _doors(fields: Mapping[str, Any], identities: set[str]) -> tuple[Door, ...]:
+    doors = doors_of(entries := fields.get("container", []), Limits(), identities)
+    for door, entry in zip(doors, entries, strict=True):
+        if len(door.name) > REMOTE_NAME_MAX:
+            raise ValueError(f"[[container]] {door.name!r}: at most {REMOTE_NAME_MAX} letters")
+        if "quota" in entry:
+            raise ValueError(
+                f"[[container]] {door.name!r}: its limits are those of [[host]] at the NIC: "
+                "give quota there"
+            )
+    return doors
 
 
 def _check_keys(where: str, fields: Mapping[str, Any], keys: set[str]) -> None:

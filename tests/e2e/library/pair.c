@@ -37,14 +37,28 @@ static void close_end(struct end *e)
 	ok(srdma_close_device(e->device));
 }
 
+static struct srdma_connection_attr
+attributes(const struct end *e, const char *identity, const char *data)
+{
+	static const struct srdma_protection none = {
+		.level = SRDMA_LEVEL_NONE
+	};
+
+	return (struct srdma_connection_attr){
+		.identity = identity,
+		.qps = &e->qp,
+		.n_qps = 1,
+		.protections = &none,
+		.n_protections = getenv("SRDMA_UNPROTECTED") ? 1 : 0,
+		.data = data,
+		.data_len = strlen(data),
+	};
+}
+
 static void *accepting(void *arg)
 {
 	struct end *b = arg;
-	const struct srdma_connection_attr how = { .identity = "b",
-						   .qps = &b->qp,
-						   .n_qps = 1,
-						   .data = "of b",
-						   .data_len = 4 };
+	const struct srdma_connection_attr how = attributes(b, "b", "of b");
 	struct srdma_request request;
 
 	b->rc = srdma_get_request(b->listener, &request, WAIT_MS);
@@ -56,11 +70,7 @@ static void *accepting(void *arg)
 
 void pair_join(struct pair *p)
 {
-	const struct srdma_connection_attr how = { .identity = "a",
-						   .qps = &p->a.qp,
-						   .n_qps = 1,
-						   .data = "of a",
-						   .data_len = 4 };
+	const struct srdma_connection_attr how = attributes(&p->a, "a", "of a");
 	pthread_t thread;
 
 	assert_int_equal(pthread_create(&thread, NULL, accepting, &p->b), 0);

@@ -3,7 +3,7 @@
  * $SRDMA_B are their control sockets, $SRDMA_AGENT the agent of both, or
  * $SRDMA_AGENT_A and $SRDMA_AGENT_B are their agents.
  * $SRDMA_DEVICE_A and $SRDMA_DEVICE_B are the RDMA devices of their legs; else
- * the route chooses.
+ * the route chooses. $SRDMA_UNPROTECTED: without protection (level none).
  */
 #ifndef SRDMA_TESTS_PAIR_H
 #define SRDMA_TESTS_PAIR_H

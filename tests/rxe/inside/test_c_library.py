@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -63,13 +62,6 @@ def test_capability(stage: RxeStage, agent: FakeAgent) -> None:
 
 def test_operations_and_refusals(stage: RxeStage, agent: FakeAgent) -> None:
     run_library(environment(agent, stage.secure.workers[0], stage.secure.b))
-
-
-def test_speed(stage: RxeStage, agent: FakeAgent) -> None:
-    said = run_library(environment(agent, stage.secure.workers[0], stage.secure.b), "speed")
-    found = dict(re.findall(r"^(small|bulk) (\d+)$", said, re.MULTILINE))
-    figures.append(f"hosts in C, AEAD: WRITE of 32 B in {found['small']} us (median)")
-    figures.append(f"hosts in C, AEAD: WRITEs of 2048 B, 96 outstanding: {found['bulk']} us each")
 
 
 def test_end_of_the_worker(stage: RxeStage, agent: FakeAgent) -> None:

@@ -1,14 +1,18 @@
-"""`srdma perf` over verbs, alternating with and without protection, and plain
-ib_write_bw for comparison."""
+"""`srdma perf` over verbs and hosts in C (libsrdma), alternating with and without protection, and
+plain ib_write_bw for comparison."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
+from operator import truediv
 from statistics import median
 
 import pytest
@@ -19,60 +23,92 @@ from srdma.wr import SendFlag, SendWR, WROpcode
 from srdma_bench import gid
 from srdma_bench.device import verbs
 from srdma_bench.perf.counts import check_counts, gained
-from srdma_bench.perf.measure import Plan, Result, offered
+from srdma_bench.perf.measure import TESTS, Plan, Result, offered
 from srdma_bench.series import in_turn, ratios
 from srdma_bench.stand import DEPTH, Link, Settings, Shape, Stand
 from srdma_bench.targets.measure import RXE_ROUNDS, RXE_VALUES
+from tests.e2e.test_c_library import BUILD, run_library
+from tests.fake_agent import FakeAgent
 from tests.rxe.figures import figures
 
 REGION = 1 << 18
 PLAIN, SECURE = Shape("none", region=REGION), Shape("aead", "aes-128-gcm", region=REGION)
 ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
-LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
+LATENCY = Plan("write_lat", 32, 10, host="Python")
+BULK = Plan("write_bw", 2048, 100, host="Python")
 SIGNALED = 20
 # OpenSSL, because in an emulated machine ipsec-mb takes 223 us to seal 2 KiB and OpenSSL 46 us.
 SETTINGS = Settings(unprotected=True, provider="openssl")
 START = 20.0
+IN_C = 2000  # messages of 2 KiB of `verbs speed`
+LIBRARY = BUILD / "tests/e2e/library/verbs"
 
 
-def test_protected_unprotected_and_perftest(stage):
+def test_protected_unprotected_and_perftest(stage, tmp_path):
     with (
         Stand(verbs("rxe", stage.ends), SETTINGS) as stand,
         stand.connect(PLAIN) as plain, stand.connect(SECURE) as secure,
     ):  # fmt: skip
         beside(LATENCY, plain, secure)
         over = beside(BULK, plain, secure)
+        beside(replace(BULK, host="C"), plain, secure)
+        for name in TESTS:
+            assert secure.measure(Plan(name, 2048, 50)).host == "C"
         if shutil.which("ib_write_bw") is None:
             pytest.skip("no program ib_write_bw: install the package perftest")
+        if not LIBRARY.exists():
+            pytest.skip(f"no program {LIBRARY}: make host-tests, which needs libcbor")
         runs = {
-            "srdma": partial(rate, secure), "ib_write_bw": partial(plain_perftest, stage),
-            "signaled": partial(signaled, stand, secure),
+            "ib_write_bw": partial(plain_perftest, stage), "bulk": partial(rate, secure),
+            "small": partial(signaled, stand, secure),
         }  # fmt: skip
-        done = in_turn(runs, ROUNDS)
-    part = ratios(done["srdma"], done["ib_write_bw"]).median
-    figures.append(f"ib_write_bw 2048 B over rxe: {1 / median(done['ib_write_bw']):.0f} us each")
-    figures.append(f"srdma with AEAD at {part:.2f} of its rate")
+        with closing(FakeAgent(tmp_path / "agent")) as agent:
+            runs |= {level: partial(in_c, stand, agent, level) for level in ("none", "aead")}
+            done = in_turn(runs, ROUNDS)
+    plain = done["ib_write_bw"]
+    c_small, c_bulk = zip(*done["aead"], strict=True)
+    _, c_none = zip(*done["none"], strict=True)
     values = {
         "AEAD over none": [1 / x for x in over],
-        "median, 32 B": done["signaled"],
-        "over ib_write_bw": [
-            a / b for a, b in zip(done["srdma"], done["ib_write_bw"], strict=True)
-        ],
+        "median, 32 B": done["small"],
+        "over ib_write_bw": list(map(truediv, done["bulk"], plain)),
+        "in C: AEAD over none": list(map(truediv, c_bulk, c_none)),
+        "in C: median, 32 B": c_small,
+        "in C: over ib_write_bw": list(map(truediv, c_bulk, plain)),
     }
+    figures.append(f"ib_write_bw 2048 B over rxe: {1 / median(plain):.0f} us each")
+    figures.append(f"hosts in C, AEAD: {1 / median(c_bulk):.0f} us each")
     figures.append(f"{RXE_VALUES} {json.dumps(values)}")
+
+
+def in_c(stand: Stand, agent: FakeAgent, level: str) -> tuple[float, float]:
+    """Hosts in C: the median time in us of a signaled WRITE of 32 B, and WRITEs of 2 KiB per us."""
+    ends = {"SRDMA_A": stand.a.control, "SRDMA_B": stand.b.control, "SRDMA_AGENT": agent.path}
+    environment = {name: str(path) for name, path in ends.items()}
+    before, _ = stand.stats()
+    if level == "none":
+        environment["SRDMA_UNPROTECTED"] = "1"
+    said = run_library(environment, "speed")
+    moved = gained(before, stand.stats()[0])
+    sent = moved["packets_unprotected_sent"], moved["packets_sealed"]
+    # The other connections of the stand send some packets meanwhile.
+    used, other = sent if level == "none" else reversed(sent)
+    assert used >= IN_C and other < IN_C // 10, sent
+    found = dict(re.findall(r"^(small|bulk) (\d+)$", said, re.MULTILINE))
+    return float(found["small"]), 1 / float(found["bulk"])
 
 
 def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
     """Returns the time per message with AEAD over that with level none, for each round."""
     runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
     done = in_turn(runs, ROUNDS)
-    assert {r.host for results in done.values() for r in results} == {"Python"}
+    assert {r.host for results in done.values() for r in results} == {plan.host}
     assert all(r.packets >= 2 * r.messages for r in done["aead"])
     each = {level: [r.each for r in done[level]] for level in done}
     over = ratios(each["aead"], each["none"])
     usual = median(each["aead"]) / 1000
     figures.append(
-        f"{plan.test} {plan.size} B over rxe, hosts in Python: {usual:.0f} us each with "
+        f"{plan.test} {plan.size} B over rxe, hosts in {plan.host}: {usual:.0f} us each with "
         f"AEAD, {over.median:.2f} times without protection"
     )
     return [a / b for a, b in zip(each["aead"], each["none"], strict=True)]

@@ -9,14 +9,18 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 import srdma
 import srdma.aio
 from srdma import Access, QPState, Right
+from srdma._engine.host_device import INFINIBAND
+from srdma.cli import doctor, doctor_host
 from srdma.demo.rxe_stage import RxeStage
 from srdma.errors import RemoteWCError
+from srdma_bench.perf.measure import Client, Place, Plan, Server, offered
 from tests.e2e.agents import Agent, until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import Nic, Proxy, make_files, nic_of, on_another_computer
@@ -35,15 +39,18 @@ class Ends:
     proxies: list[Proxy]
     pds: list[srdma.PD]
 
-    def connect(self, **options: object) -> tuple[srdma.Connection, srdma.Connection]:
-        """A connection of both hosts. Host b listens at its NIC."""
+    def connect(
+        self, data: tuple[bytes, bytes] = (b"", b""), **options: object
+    ) -> tuple[srdma.Connection, srdma.Connection]:
+        """A connection of both hosts. Host b listens at its NIC. data: of host a and host b."""
+        options |= {"timeout": WAIT}
         with srdma.listen(
-            ("", 0), self.pds[1], identity="host-b", peer=A, timeout=WAIT, **options
+            ("", 0), self.pds[1], identity="host-b", peer=A, data=data[1], **options
         ) as listener:
             assert 7000 <= listener.address[1] < 7010
             accepted = run(listener.accept, WAIT)
             client = srdma.connect(
-                listener.address, self.pds[0], identity="host-a", peer=B, timeout=WAIT, **options
+                listener.address, self.pds[0], identity="host-a", peer=B, data=data[0], **options
             )
             return client, accepted()
 
@@ -122,6 +129,42 @@ def test_asyncio(ends: Ends) -> None:
                 return bytes((await receiving).data)
 
     assert asyncio.run(talk()) == b"over two computers"
+
+
+def test_perf_in_c(ends: Ends) -> None:
+    """The loads of `srdma perf` at workers that are on other computers. Their CPU time is not
+    known."""
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context(contextlib.closing(Place(pd, 1 << 14))) for pd in ends.pds]
+        offers = places[0].offer(), places[1].offer()
+        each = ends.connect(offers, qps=2, sq=16, rq=16)
+        for connection in each:
+            stack.enter_context(connection)
+        a, b = (
+            stack.enter_context(contextlib.closing(end(one, place, offered(one.data))))
+            for end, one, place in zip((Client, Server), each, places, strict=True)
+        )
+        served = run(b.serve)
+        for name in ("write_bw", "send_lat"):
+            result = a.measure(Plan(name, 2048, 20))
+            assert result.host == "C" and result.messages >= 20
+            assert set(result.cpu) == {"host_cpu"}
+        a.finish()
+        served()
+
+
+def test_doctor(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's list (docs/smartnic.md 6), with a leg. On one machine its link is not visible."""
+    monkeypatch.setenv("SRDMA_WORKER", str(ends.nics[0].worker))
+    found = list(doctor_host.agents(ends.proxies[0].policy))
+    assert [(each.name, each.state) for each in found] == [
+        ("proxy file", "ok"), ("certificate", "ok"), ("proxy", "ok"), ("NIC's worker", "ok"),
+        ("leg's link", "ok"), ("leg", "ok"),
+    ], found  # fmt: skip
+    assert "is an address of this machine" in found[4].detail
+    (sizes,) = doctor.mtu(Path("/sys/class/net"))
+    assert sizes.state == "ok"
+    assert doctor.devices(INFINIBAND).state == "ok"
 
 
 @pytest.mark.parametrize("who", ["proxy", "agent of the NIC"])

@@ -78,7 +78,7 @@ def waiting(
         )
     with ExitStack() as stack:
         there = stack.enter_context(opened(device))
-        there.check_in_c("bench waiting")
+        there.check_shared("bench waiting")
         stand = stack.enter_context(Stand(there))
         link = stack.enter_context(stand.connect(Shape("aead", "aes-128-gcm")))
         runs = {str(each): partial(measure, stand, link, each, duration) for each in rates}

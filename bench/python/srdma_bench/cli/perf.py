@@ -367,10 +367,6 @@ def _measure(job: Job, where: tuple[str, list[int]]) -> None:
             stack.enter_context(there)
             client = Client(there, place, offered(there.data), job.patience)
             clients.append(stack.enter_context(closing(client)))
-        if job.run.compare_python and not clients[0].shared:
-            raise LocalError(
-                "--compare-python: the load in C needs a leg on shared memory: omit -d"
-            )
         report = Report(_form(job), clients[-1])
         for plan in job.plans:
             _report(report, job, clients, plan)

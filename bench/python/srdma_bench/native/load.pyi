@@ -2,14 +2,14 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from srdma.native.leg import Host, ShmLeg, Work
+from srdma.native.leg import Host, NativeLeg, Work
 
 class Failed(Exception): ...  # noqa: N818
 class Refused(Exception): ...  # noqa: N818
 
 class Load:
     def __init__(
-        self, host: Host, leg: ShmLeg, look: Callable[[], object], patience: float
+        self, host: Host, leg: NativeLeg, look: Callable[[], object], patience: float
     ) -> None: ...
     def receives(self, works: list[Work]) -> None: ...
     def came(self, qpn: int) -> None: ...

@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True, boundscheck=False
-"""A load generator on a leg of shared memory: posts, polls and waits without the GIL.
+"""A load generator on a leg: posts, polls and waits without the GIL.
 
 For measurements (srdma perf). The caller holds the lock of the PD during a call. A call ends early
 with an exception: after a failed completion (Failed), a refused work request (Refused), a signal
@@ -13,7 +13,7 @@ from posix.time cimport CLOCK_MONOTONIC, TIMER_ABSTIME, clock_gettime, clock_nan
 
 from srdma.native.csrc cimport *
 from srdma.native.hostleg cimport *
-from srdma.native.leg cimport Host, ShmLeg, Work
+from srdma.native.leg cimport Host, NativeLeg, Work
 
 from srdma.errors import Timeout
 
@@ -88,7 +88,7 @@ cdef class Load:
     has ended. patience: maximum seconds without a completion."""
 
     cdef Host host
-    cdef ShmLeg leg
+    cdef NativeLeg leg
     cdef uint64_t sent, received  # completions so far
     cdef uint64_t heard  # messages of `received` that calls have consumed
     cdef srdma_desc receive[WORKS]
@@ -105,7 +105,7 @@ cdef class Load:
     cdef uint32_t turns
     cdef uint64_t looked, moved, seen  # last look and last progress, ns; its completions
 
-    def __init__(self, Host host not None, ShmLeg leg not None, look not None, double patience):
+    def __init__(self, Host host not None, NativeLeg leg not None, look not None, double patience):
         self.host, self.leg, self.watch, self.patience = host, leg, look, patience
 
     cdef void begin(self) noexcept:
@@ -133,7 +133,7 @@ cdef class Load:
     cdef int post(self, const srdma_desc *d) noexcept nogil:
         """Post a request. Returns 1, or 0 if the queue or the leg is full or the request was
         refused."""
-        cdef uint8_t *slot = srdma_leg_shm_slot(self.leg.leg)
+        cdef uint8_t *slot = self.leg.next_slot()
         cdef int used
         if slot == NULL:
             return 0
@@ -142,14 +142,16 @@ cdef class Load:
             if used != -ENOSPC:
                 self.refused, self.has_failed = -used, True
             return 0
-        srdma_leg_shm_post(self.leg.leg, <uint32_t>used)
+        self.leg.append(<uint32_t>used)
         return 1
 
     cdef int collect(self) noexcept nogil:
         """Poll once. Returns the number of completions."""
         cdef srdma_record records[BURST]
         cdef uint8_t *slot
-        cdef int i, used, n = srdma_host_poll(self.host.h, records, BURST)
+        cdef int i, used, n
+        self.leg.take()
+        n = srdma_host_poll(self.host.h, records, BURST)
         self.turns += 1
         if not self.turns & (TURNS - 1):
             self.look()
@@ -164,31 +166,33 @@ cdef class Load:
                 self.sent += 1
         if n:
             self.idle = 0
-            slot = srdma_leg_shm_slot(self.leg.leg)
+            slot = self.leg.next_slot()
             used = srdma_host_credit(self.host.h, slot) if slot != NULL else 0
             if used:
-                srdma_leg_shm_post(self.leg.leg, <uint32_t>used)
-        srdma_leg_shm_flush(self.leg.leg)
+                self.leg.append(<uint32_t>used)
+        self.leg.publish()
         return n
 
     cdef void wait(self, const uint8_t *watch, uint8_t value) noexcept nogil:
         """Yield the core, and sleep after YIELDS calls. Does not sleep if *watch has become
-        `value`."""
+        `value`, nor if the leg cannot report that."""
         cdef pollfd p
         cdef int rc
         self.idle += 1
         if self.idle < YIELDS:
             sched_yield()
             return
-        srdma_leg_shm_arm(self.leg.leg, watch != NULL)
+        p.fd, p.events = self.leg.arm_fd(watch != NULL), POLLIN
+        if p.fd < 0:
+            sched_yield()
+            return
         if self.collect() == 0 and (watch == NULL or watch[0] != value):
-            p.fd, p.events = srdma_leg_shm_fd(self.leg.leg), POLLIN
             rc = poll(&p, 1, NAP_MS)
             if rc < 0:  # a signal
                 self.looked = 0
             if rc <= 0:
                 self.look()
-        srdma_leg_shm_disarm(self.leg.leg)
+        self.leg.disarm()
 
     cdef void step(self) noexcept nogil:
         """Poll, or wait for a completion."""

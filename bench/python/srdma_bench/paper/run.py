@@ -417,8 +417,8 @@ def of_device(names: Sequence[str], device: Device) -> list[str]:
     """The items among `names` that the device can measure. Raises LocalError if only fig11 was
     requested and the device cannot."""
     if [*names] == ["fig11"]:
-        device.check_in_c("fig11")
-    return [name for name in names if name != "fig11" or device.in_c]
+        device.check_shared("fig11")
+    return [name for name in names if name != "fig11" or device.shared]
 
 
 def run_facts(device: Device, scale: Scale) -> dict[str, Any]:

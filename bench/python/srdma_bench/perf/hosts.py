@@ -1,7 +1,7 @@
 """Load generators of a measurement: one in C, and one in Python that uses the public API.
 
-The load in C (`native.load`) needs a leg on shared memory. The load in Python posts batches of
-which only the last request completes, and polls many completions at a time.
+The load in Python posts batches of which only the last request completes, and polls many
+completions at a time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Host(Protocol):
 
 def load_of(pd: PD, patience: float) -> Load:
     """A load on the leg of a PD. patience: maximum seconds without a completion."""
-    return Load(*pd.engine.shm(), pd.engine.look, patience)
+    return Load(*pd.engine.native(), pd.engine.watch, patience)
 
 
 class CHost:

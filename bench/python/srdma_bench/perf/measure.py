@@ -71,7 +71,7 @@ class Plan:
     """One run. size: bytes; iterations: 0 for a run of `seconds`; both: both ends send.
 
     reads: percent of READs in a write_bw. qps: number of QPs with load, 0: all. host: load
-    generator, C or Python; without a leg on shared memory it is always Python.
+    generator, C or Python.
     """
 
     test: str
@@ -235,14 +235,13 @@ class End:
 
     @property
     def shared(self) -> bool:
-        """True if the leg is on shared memory, which the load in C needs."""
+        """True if the leg is on shared memory."""
         return self._place.pd.ctx.hello.host_kind == HostKind.SHM
 
     def _host(self, plan: Plan) -> Host:
-        name = plan.host if self.shared else "Python"
-        if name not in self._hosts:
-            self._hosts[name] = host_named(name, self._place.pd, self._patience)
-        return self._hosts[name]
+        if plan.host not in self._hosts:
+            self._hosts[plan.host] = host_named(plan.host, self._place.pd, self._patience)
+        return self._hosts[plan.host]
 
     def _sends(self, opcode: WROpcode, size: int, busy: Sequence[SecureQP], count: int) -> Sends:
         """`count` requests, over the QPs in turn, each at a place of its own if the region has

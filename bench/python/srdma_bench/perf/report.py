@@ -63,11 +63,11 @@ def facts(form: Form, client: Client) -> dict[str, Any]:
     """The test_info, with the names of perftest where they exist."""
     there = client.there
     talk, *qps = there.qps
-    hello, suite, shared = talk.pd.ctx.hello, there.suite, client.shared
+    hello, suite = talk.pd.ctx.hello, there.suite
     return {
         "test": form.title.replace(" ", "_"),
         "Dual_port": "OFF",
-        "Device": "shared memory" if shared else hello.host_device,
+        "Device": "shared memory" if client.shared else hello.host_device,
         "Number_of_qps": len(qps),
         "Transport_type": "srdma",
         "Connection_type": "RC",
@@ -79,7 +79,7 @@ def facts(form: Form, client: Client) -> dict[str, Any]:
         "Suite": describe(suite) if suite.level else "none",
         "Key_mode": there.mode,
         "Memory_proofs": client.proof,
-        "Host": form.host if shared else "Python",
+        "Host": form.host,
         "Region": form.used,
         "QPNs": [qp.qp_num for qp in qps],
         "Worker": hello.name,

@@ -439,7 +439,7 @@ def rxe(effort: Effort) -> Measured:
     code, text = _ended(words)
     found = re.search(rf"^{RXE_VALUES} (.*)$", text, re.MULTILINE)
     if found and code == 0:
-        return Measured(json.loads(found[1]), "hosts in Python, crypto provider openssl")
+        return Measured(json.loads(found[1]), "crypto provider openssl")
     if skipped := re.search(r"^SKIPPED .*?: (.*)$", text, re.MULTILINE):
         raise NotMeasuredError(skipped[1])
     why = re.findall(r"^E  +(.*)", text, re.MULTILINE)[:1] or text.strip().splitlines()[-1:]

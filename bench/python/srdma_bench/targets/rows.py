@@ -164,12 +164,16 @@ ROWS: tuple[Target, ...] = (
     ),
     Target(
         "P11", "rxe in the VM: AEAD over none, 2 KiB; median of a signaled 32-byte WRITE; "
-        "2 KiB WRITEs, 96 outstanding, over plain ib_write_bw; region 256 KiB",
+        "2 KiB WRITEs, 96 outstanding, over plain ib_write_bw; hosts in Python, region 256 KiB, "
+        "and hosts in C, region 64 KiB",
         "srdma bench targets --vm --only P11", how.rxe,
         (
             Goal("AEAD over none", 0.8, " x", least=True),
             Goal("median, 32 B", 1000, " µs"),
             Goal("over ib_write_bw", 0.5, " x", least=True),
+            Goal("in C: AEAD over none", 0.8, " x", least=True),
+            Goal("in C: median, 32 B", 1000, " µs"),
+            Goal("in C: over ib_write_bw", 0.5, " x", least=True),
         ),
         asked="--vm",
     ),
