@@ -41,6 +41,7 @@ TESTS = [
     *[sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.rxe.conftest"],
     "tests/smartnic/inside",
 ]
+SHORT = ["-m", "not soak and not full"]
 FAR_HOST = [sys.executable, "-m", "tests.smartnic.far_host"]
 
 
@@ -138,8 +139,10 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=1, help="x86 machines")
     parser.add_argument("--middle", action="store_true", help="a man in the middle of the wire")
     parser.add_argument("--python", action="store_true", help="the NICs have Python")
-    parser.add_argument("command", nargs="*", default=TESTS)
+    parser.add_argument("--full", action="store_true", help="also the tests that are marked full")
+    parser.add_argument("command", nargs="*")
     args = parser.parse_args()
+    args.command = args.command or [*TESTS, *([] if args.full else SHORT)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     vm.write_byte_code()
     try:

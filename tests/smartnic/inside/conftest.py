@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from srdma.demo.stage import HostProcess, make_identities
-from tests.rxe.inside.conftest import connected, pd  # noqa: F401
+from tests.rxe.inside.conftest import connected, memory, pd  # noqa: F401
 from tests.rxe.ports import configure
 from tests.rxe.tcp_host import PORT as TCP_PORT
 from tests.rxe.tcp_host import TcpHost
@@ -27,6 +27,7 @@ SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
 LISTENERS = "rdma resource show cm_id"
 RPING = "rping -V -S 4096 -C 4 -p 7174"
 HOST_B = "tests.rxe.inside.host_b"
+EPOCH = 500  # packets of a QP until its key changes; srdma-offload's default needs gigabytes
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +85,8 @@ def start_worker(nic: Service, number: int) -> Program:
     devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
     listen = ["--host-listen", plan.nic_leg_address(number)]
     listen += ["--wire-listen", f"{plan.wire_address(number)}:0"]
-    names = ["--name", f"nic{number}", "--control", control.WORKER]
-    worker = nic.start("worker", "srdma-offload", *names, *devices, *listen)
+    own = ["--name", f"nic{number}", "--control", control.WORKER, "--rekey-packets", str(EPOCH)]
+    worker = nic.start("worker", "srdma-offload", *own, *devices, *listen)
     eventually("the worker answers", partial(nic.run, f"hello {control.WORKER}"), worker)
     return worker
 
