@@ -10,7 +10,6 @@ registered memory, each packet on the wire and each control message.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -23,10 +22,10 @@ from srdma import Capability
 from srdma.control import Control, KeyRequest, QPRequest
 from srdma.demo.stage import EmbeddedPair, HostProcess
 from srdma.embedded import Embedded
-from srdma.identity import parse_key
 from tests.e2e.agents import start
 from tests.e2e.conftest import WAIT, A, B
 from tests.e2e.key_host import BLOCK, REGION
+from tests.memory import heap_of, holds, private_key
 from tests.reference.kdf import kdf
 
 GENERATION = bytes(range(8))
@@ -34,32 +33,6 @@ PEER_EID, PEER_QPN = bytes(range(16)), 77
 WORD = 4  # alignment in bytes of the C structs that hold the keys
 # Least number of different values among the 16 bytes of a key. One random key in 10^6 has fewer.
 DISTINCT = 9
-
-
-class Map:
-    """One readable mapping of a process."""
-
-    def __init__(self, line: str) -> None:
-        span, self.rights, _, _, _, *name = line.split(maxsplit=5)
-        self.lo, self.hi = (int(n, 16) for n in span.split("-"))
-        self.name = name[0].strip() if name else ""
-
-
-def memory(pid: int, wanted: str = "") -> Iterator[bytes]:
-    """Yields all readable mappings, as in a core dump, or only the one of the given name."""
-    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
-        for found in map(Map, maps):
-            if found.rights[0] != "r" or found.name.startswith(("[vvar", "[vsyscall")):
-                continue
-            if wanted in ("", found.name):
-                with contextlib.suppress(OSError):  # a hole in a file
-                    mem.seek(found.lo)
-                    yield mem.read(found.hi - found.lo)
-
-
-def holds(pid: int, keys: list[bytes]) -> int:
-    """Returns how many of the keys are in the memory of a process."""
-    return len({key for part in memory(pid) for key in keys if key in part})
 
 
 def candidates(heap: bytes) -> Iterator[int]:
@@ -127,7 +100,7 @@ def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
 
 def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
     """Returns the heap of B's worker and the offset of its K_PD16."""
-    heap = b"".join(memory(scene.pair.workers[1].pid, "[heap]"))
+    heap = heap_of(scene.pair.workers[1].pid)
     with closing(Control.connect(scene.pair.b)) as control:
         leg = control.attach(scene.opened["token"])
         secret, context = secrets_of(control, leg, 16)
@@ -194,13 +167,6 @@ def test_only_the_owner_has_the_keys(pki):
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1
-
-
-def private_key(path: Path) -> list[bytes]:
-    """The forms in which a private key may be in memory: its number, and a line of its PEM."""
-    pem = path.read_bytes()
-    number = parse_key(pem, "key").private_numbers().private_value
-    return [number.to_bytes(32, "big"), number.to_bytes(32, "little"), pem.splitlines()[1]]
 
 
 @ONLY_ROOT

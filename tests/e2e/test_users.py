@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,62 +21,11 @@ from srdma.agent.client import message_of
 from srdma.embedded import find_worker
 from tests.e2e.agents import Agent, launch, until
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run, start_site
+from tests.e2e.guests import ROOT, Guest, steal, try_numbers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 NOBODY, STRANGER, THIRD = 65534, 65533, 65532
-ROOT = Path(__file__).parents[2]
-
-
-class Guest:
-    """A program of another user (guest.py)."""
-
-    def __init__(
-        self, worker: Path, agent: Path, uid: int, *how: str,
-        wrapper: tuple[str, ...] = (), **env: str,
-    ) -> None:  # fmt: skip
-        command = [*wrapper, sys.executable, "-P", str(Path(__file__).with_name("guest.py"))]
-        self._process = subprocess.Popen(
-            [*command, str(worker), str(agent), *how],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            user=uid,
-            group=uid,
-            extra_groups=[],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | env,
-        )
-        self.first = None if how else self._answer()
-
-    def _answer(self):
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        assert line, "the program ended"
-        return json.loads(line)
-
-    def send(self, code: str) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(code + "\n")
-        self._process.stdin.flush()
-
-    def ask(self, code: str):
-        self.send(code)
-        return self._answer()
-
-    def does(self, code: str) -> None:
-        answer = self.ask(code)
-        assert answer is None, answer
-
-    def fails(self, code: str, *texts: str) -> dict:
-        answer = self.ask(code)
-        assert isinstance(answer, dict) and "error" in answer, answer
-        for text in texts:
-            assert text in answer["error"], answer
-        return answer
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 @dataclass
@@ -211,38 +158,12 @@ def test_users_gate_the_identity(users: Users) -> None:
     )
 
 
-def steal(thief: Guest, token: str, host: Host) -> None:
-    """The agent refuses the token of another user's leg in each request that has one."""
-    thief.does(f"type(pd).token = property(lambda self: bytes.fromhex({token!r}))")
-    with srdma.listen(("127.0.0.1", 0), host.pd, identity="host-b", peer=A) as listener:
-        # refused before it calls the peer
-        thief.fails(
-            f"srdma.connect({listener.address!r}, pd, identity='host-a', peer={B!r})",
-            "the leg of this token is not of",
-        )  # fmt: skip
-        with pytest.raises(srdma.Timeout):
-            listener.accept(0.2)
-    thief.fails("pd.rotate()", "the leg of this token is not of")
-    thief.does(f"l = srdma.listen(('127.0.0.1', 0), pd, identity='host-a', peer={B!r})")
-    address = tuple(thief.ask("show(l.address)"))
-    call = run(srdma.connect, address, host.pd, identity="host-b", peer=A)
-    thief.fails(f"l.accept({WAIT})", "the leg of this token is not of")
-    with pytest.raises(srdma.Error):
-        call()
-
-
 def test_program_cannot_use_qps_of_another(users: Users) -> None:
     """Neither by numbers nor by a stolen token."""
     host, agent = users.server(), users.agent("a", users.site.a.control, [NOBODY, STRANGER])
     owner, thief = users.guest(agent), users.guest(agent, STRANGER)
     connect(users, owner, host)
-    qpn, leg = owner.ask("show([c.qp.qp_num, pd.leg])")
-    token = owner.ask("show(pd.token.hex())")
-    for call in (f"pd.control.destroy({qpn})", f"pd.control.wait({qpn}, 1.0)"):
-        assert thief.fails(call)["errno"] == errno.EPERM
-    for call in (f"attach(bytes.fromhex({token!r}))", f"dereg_mr({leg}, 1)"):
-        assert thief.fails(f"pd.control.{call}")["errno"] == errno.EPERM
-    steal(thief, token, host)
+    steal(thief, try_numbers(thief, owner), host)
     write(owner, host, b"unharmed")
 
 

@@ -1,5 +1,5 @@
-"""Host 1 in a machine of its own: configures its ports, runs the service of firmware/run, and
-forwards connections to the service of its NIC.
+"""Host 1 in a machine of its own: configures its ports, has its identities, runs the service of
+firmware/run, and forwards connections to the service of its NIC.
 
 python -m tests.smartnic.far_host
 """
@@ -12,13 +12,14 @@ import subprocess
 from pathlib import Path
 
 from tests.rxe.ports import configure
-from tests.smartnic import plan
+from tests.smartnic import identities, plan
 
 RUN = Path(__file__).with_name("firmware") / "run"
 
 
 def main() -> None:
     configure(plan.hosts(2)[1].values())
+    identities.install(Path(os.environ["SRDMA_VM_SCRATCH"]))
     folder = Path("/run/service")
     (folder / "cgi-bin").mkdir(parents=True)
     shutil.copy(RUN, folder / "cgi-bin/run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -36,13 +37,21 @@ class Firmware(NamedTuple):
 class Nic:
     """A NIC. It can be switched on again after it was switched off."""
 
-    def __init__(self, number: int, firmware: Firmware, folder: Path, ports: list[str]) -> None:
-        """folder: for its files; ports: QEMU's options for its ports."""
+    def __init__(
+        self,
+        number: int,
+        firmware: Firmware,
+        folder: Path,
+        ports: list[str],
+        files: Mapping[str, bytes],
+    ) -> None:
+        """folder: for its files here; ports: QEMU's options for its ports; files: further files of
+        its firmware."""
         self._process: subprocess.Popen[bytes] | None = None
         self._console = folder / f"nic{number}.console"
         initramfs = folder / f"nic{number}.initramfs"
         parts = [archive.read_bytes() for archive in firmware.archives]
-        initramfs.write_bytes(b"".join(parts) + _settings(number))
+        initramfs.write_bytes(b"".join(parts) + _settings(number) + cpio.archive(files))
         words = ["quiet", "panic=-1", "console=ttyAMA0", "mitigations=off", "norandmaps"]
         # cortex-a72 is the core of a BlueField-2.
         self._command = [
@@ -70,6 +79,11 @@ class Nic:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
 
     def signal(self, number: int) -> None:
         if self._process:

@@ -1,4 +1,5 @@
-"""The operator of the stand: it switches machines, and has the man in the middle of the wire.
+"""The operator of the stand: it switches machines, searches their memory, and has the man in the
+middle of the wire.
 
 Tests inside the stand ask it by files in a folder that both see. The name of a file is the target,
 its content the request; the operator replaces it by the file `.TARGET` with the answer.
@@ -6,6 +7,7 @@ its content the request; the operator replaces it by the file `.TARGET` with the
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -14,9 +16,10 @@ from pathlib import Path
 from typing import Self
 
 from tests.e2e.mitm import Count, Faults
+from tests.smartnic.keys import Found
 
 FOLDER = "operator"  # in the scratch folder of host 0's machine
-PATIENCE = 30  # seconds
+PATIENCE, SEARCH_PATIENCE = 30, 280  # seconds
 
 
 class Operator(threading.Thread):
@@ -45,13 +48,13 @@ class Operator(threading.Thread):
         self.join()
 
 
-def ask(target: str, request: str) -> str:
+def ask(target: str, request: str, patience: float = PATIENCE) -> str:
     """The end inside the stand: the answer to a request."""
     folder = Path(os.environ["SRDMA_VM_SCRATCH"], FOLDER)
     file, other = folder / target, folder / f".{target}"
     other.write_text(request)
     other.rename(file)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while file.exists():
         assert time.monotonic() < deadline, f"the operator did not do: {target} {request}"
         time.sleep(0.1)
@@ -75,3 +78,8 @@ def tamper(faults: Faults, seed: int = 1) -> None:
 def tampered() -> Count:
     """The counts of the man in the middle, since its start."""
     return Count(*map(int, ask("wire", "count").split()))
+
+
+def keys_in(machine: str, mark: str) -> Found:
+    """Keys in the memory of a machine, after keys.tell() of both NICs with this mark."""
+    return Found(**json.loads(ask(f"keys-{machine}", mark, SEARCH_PATIENCE)))

@@ -6,9 +6,10 @@ The NICs are aarch64 machines that run the firmware of build/smartnic (image.py)
 default the tests of tests/smartnic/inside, runs in the machine of host 0, as vm.py describes. Its
 $SRDMA_VM_SCRATCH has
 
-    stand.json  the options of the stand
-    wire.pcap   the frames between the NICs so far
-    operator/   requests to the operator (outside.py)
+    stand.json   the options of the stand
+    wire.pcap    the frames between the NICs so far
+    identities/  the identities of host 0, or of both hosts
+    operator/    requests to the operator (outside.py)
 
 Exit codes are those of vm.py. If a machine does not boot, all are started once more.
 """
@@ -21,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.rxe import machine, vm  # noqa: E402
 from tests.rxe.udp_cable import UdpCable  # noqa: E402
-from tests.smartnic import plan  # noqa: E402
+from tests.smartnic import identities, plan  # noqa: E402
+from tests.smartnic.keys import Machine, Search  # noqa: E402
 from tests.smartnic.nic import Firmware, Nic  # noqa: E402
 from tests.smartnic.outside import Operator  # noqa: E402
 
@@ -66,6 +68,7 @@ class Stand:
     def play(self) -> int | None:
         """Returns the exit code of the command, or None if a machine did not boot."""
         with self._stack:
+            identities.make(self._folder / "identities")
             (self._folder / "host0").mkdir()
             (self._folder / "host0/stand.json").write_text(json.dumps(vars(self._args)))
             if self._args.middle:
@@ -90,11 +93,26 @@ class Stand:
             targets[f"host{number}"] = partial(switch, boot.process.send_signal, off=boot.stop)
         if self._middle:
             targets["wire"] = self._middle.mitm.ask
+        search = Search(self._folder / "identities", [nic.console for nic in nics])
+        machines: dict[str, Machine] = {f"nic{number}": nic for number, nic in enumerate(nics)}
+        machines |= {f"host{number}": boot.process for number, boot in enumerate(hosts)}
+        targets |= {f"keys-{name}": partial(search.answer, machines[name]) for name in machines}
         return targets
+
+    def _identities(self, kind: str, numbers: Iterable[int]) -> dict[str, bytes]:
+        """The files of identities of hosts or NICs."""
+        agent = self._args.agent
+        wanted = [name for number in numbers for name in identities.names(kind, number, agent)]
+        return identities.files(self._folder / "identities", wanted)
 
     def _host(self, number: int, cables: plan.Cables) -> vm.Boot:
         scratch = self._folder / f"host{number}"
         scratch.mkdir(exist_ok=True)
+        numbers = range(plan.NICS) if self._args.hosts == 1 else [number]
+        for name, data in self._identities("host", numbers).items():
+            file = scratch / identities.SCRATCH / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
         command = self._args.command if number == 0 else FAR_HOST
         boot = vm.Boot(command, self._args.timeout, scratch, vm.use_kvm(), self._plug(cables))
         return self._stack.enter_context(boot)
@@ -109,7 +127,9 @@ class Stand:
         if number == 0:
             file = self._folder / "host0/wire.pcap"
             ports += ["-object", f"filter-dump,id=capture,netdev=wire,file={file}"]
-        nic = Nic(number, self._firmware, self._folder, ports)
+        place = identities.ON_NIC.relative_to("/")
+        own = {f"{place}/{name}": data for name, data in self._identities("nic", [number]).items()}
+        nic = Nic(number, self._firmware, self._folder, ports, own)
         nic.on()
         return self._stack.enter_context(nic)
 
@@ -138,7 +158,9 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS")
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=1, help="x86 machines")
     parser.add_argument("--middle", action="store_true", help="a man in the middle of the wire")
-    parser.add_argument("--python", action="store_true", help="the NICs have Python")
+    parser.add_argument(
+        "--agent", choices=("host", "nic"), default="host", help="place of the agents (control.py)"
+    )
     parser.add_argument("--full", action="store_true", help="also the tests that are marked full")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
@@ -146,7 +168,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     vm.write_byte_code()
     try:
-        firmware = Firmware.of(FIRMWARE, args.python)
+        firmware = Firmware.of(FIRMWARE, args.agent == "nic")
         for _ in range(2):
             with tempfile.TemporaryDirectory(prefix="srdma-stand-") as folder:
                 code = Stand(args, firmware, Path(folder)).play()

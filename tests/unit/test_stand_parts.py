@@ -11,7 +11,7 @@ import pytest
 
 from tests.rxe import cpio
 from tests.rxe.ports import Port, table
-from tests.smartnic import plan, service
+from tests.smartnic import identities, keys, plan, service
 from tests.smartnic.capture import Capture
 from tests.smartnic.service import Here, ScriptError
 
@@ -58,6 +58,25 @@ def test_each_cable_of_the_stand_has_two_ends(machines: int) -> None:
     assert all(cables.count(cable) == 2 for cable in cables)
     macs = [port.mac for ports in ends for port in ports.values()]
     assert len(set(macs)) == len(macs)
+
+
+def test_private_keys_of_programs_are_where_the_agents_are(tmp_path: Path) -> None:
+    identities.make(tmp_path)
+    own = {"control/ca.pem", "control/host1.key", "control/host1.pem"}
+    programs = {"programs/ca.pem", "programs/host-b.key", "programs/host-b.pem"}
+    for agent, wanted in (("nic", own), ("host", own | programs)):
+        files = identities.files(tmp_path, identities.names("host", 1, agent))
+        assert files.keys() == wanted
+        assert all((tmp_path / name).read_bytes() == data for name, data in files.items())
+
+
+def test_secrets_of_key_logs() -> None:
+    """A control link is in the log of one NIC, a connection between the agents in both."""
+    shared = f"SERVER_TRAFFIC_SECRET_0 {'a1' * 32} {'0a' * 48}\r\n"
+    links = [f"EXPORTER_SECRET {'b2' * 32} {number}{'b' * 95}\r\n" for number in range(2)]
+    logs = [f"{links[0]}{shared}SRDMA_SECRET 00beef tx 0102030405060708 {'c3' * 16}\r\nmark"]
+    logs.append(f"[ 1.0] virtio\r\n{shared}{links[1]}mark")
+    assert keys.secrets(logs) == {"S": {b"\xc3" * 16}, "TLS": {b"\n" * 48}}
 
 
 def test_a_script_that_fails_raises_its_output() -> None:

@@ -6,7 +6,8 @@ Requests besides those of srdma/demo/host.py: digest (offset, length) -> sha256;
 -> sha256 of each; expect (count, size): receive that many messages; arrived -> sha256 of each, once
 all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error;
 stats (worker) -> counters, without a connection too; renew (worker, group): a new context and PD,
-of this trust group, for further requests at this worker.
+of this trust group, for further requests at this worker; use_agent (path): for the next contexts.
+If the NIC is another computer, host B listens there.
 For the PD of the newest connection: prove (size) -> capability for a region with proofs; proven
 (offset, length) -> its data; revoke (offset, length); rotate -> serial of the new key.
 For test_modes.py, on a separate PD:
@@ -18,6 +19,7 @@ modes_drop.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +37,16 @@ class Host(HostB):
     def __init__(self) -> None:
         super().__init__()
         self._thread = self.stack.enter_context(ThreadPoolExecutor(1))
+
+    def use_agent(self, path: str) -> dict[str, Any]:
+        os.environ["SRDMA_AGENT"] = path
+        return {}
+
+    def listen(
+        self, worker: str, options: dict[str, Any], size: int, host: str = "127.0.0.1"
+    ) -> dict[str, Any]:
+        remote = self._pd(worker).ctx.remote
+        return super().listen(worker, options, size, "" if remote else host)
 
     def stats(self, worker: str = "") -> dict[str, Any]:
         if worker:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from srdma.demo.stage import HostProcess, make_identities
+from srdma.demo.stage import HostProcess
 from tests.rxe.inside.conftest import connected, memory, pd  # noqa: F401
 from tests.rxe.ports import configure
 from tests.rxe.tcp_host import PORT as TCP_PORT
 from tests.rxe.tcp_host import TcpHost
-from tests.smartnic import control, plan
+from tests.smartnic import control, identities, plan
 from tests.smartnic.capture import Capture
 from tests.smartnic.service import PATIENCE, Here, Program, ScriptError, Service, Shell
 
@@ -28,6 +28,9 @@ LISTENERS = "rdma resource show cm_id"
 RPING = "rping -V -S 4096 -C 4 -p 7174"
 HOST_B = "tests.rxe.inside.host_b"
 EPOCH = 500  # packets of a QP until its key changes; srdma-offload's default needs gigabytes
+PROXIES = [Path(f"/run/nic{number}.sock") for number in range(plan.NICS)]  # their sockets
+
+Host = TypeVar("Host", HostProcess, TcpHost)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +47,7 @@ def hosts(options: dict[str, Any]) -> list[Shell]:
     """The machine of each host; both are this one if there is only one x86 machine."""
     machines = options["hosts"]
     configure(plan.hosts(machines)[0].values())
+    identities.install(SCRATCH)
     if machines == 1:
         return [Here()] * 2
     far = Service(plan.test_address(1))
@@ -92,42 +96,46 @@ def start_worker(nic: Service, number: int) -> Program:
 
 
 class Pair(NamedTuple):
-    """The control sockets of the workers at their hosts."""
+    """The workers as programs of their hosts name them: control sockets of proxies, or of NICs."""
 
     a: Path
     b: Path
 
 
 class NicStage(NamedTuple):
-    """As srdma.demo.rxe_stage.RxeStage, for the fixtures of tests/rxe/inside."""
+    """As srdma.demo.rxe_stage.RxeStage, for the fixtures of tests/rxe/inside.
+
+    identities: their folder, or none if programs give names. agent: the place of the agents, "host"
+    or "nic".
+    """
 
     secure: Pair
     identities: Path
-    control: Path  # folder of the identities of control links
+    agent: str
     patience: float = 120.0
 
 
 @pytest.fixture(scope="session")
 def stage(
-    hosts: list[Shell], nics: list[Service], workers: list[Program], clocks: list[int]
+    options: dict[str, Any],
+    hosts: list[Shell],
+    nics: list[Service],
+    workers: list[Program],
+    clocks: list[int],
 ) -> NicStage:
     """The workers of the NICs, as their hosts see them."""
-    folder = Path("/run/control-identities")
-    control.make_identities(folder)
-    paths = [Path(f"/run/nic{number}.ctl") for number in range(plan.NICS)]
-    for number, path in enumerate(paths):
+    agent = options["agent"]
+    for number, socket in enumerate(PROXIES):
         control.set_clock(nics[number])
-        control.start_control(nics[number], number, folder)
-        file = control.proxy_file(hosts[number], number, folder, path)
+        control.start(nics[number], number, agent)
+        file = control.proxy_file(hosts[number], number, agent, socket)
         words = [sys.executable, "-m", "srdma", "agent", "--proxy", file]
         proxy = start_here(hosts[number], f"proxy{number}", *words)
         eventually("the proxy is linked", partial(is_linked, proxy), proxy)
-    identities = make_identities(Path("/run/identities"))
-    if hosts[0] is not hosts[1]:
-        for file in filter(Path.is_file, identities.rglob("*")):
-            hosts[1].run(f"mkdir -p {file.parent}")
-            hosts[1].write(str(file), file.read_bytes())
-    return NicStage(Pair(*paths), identities, folder)
+    if agent == "host":
+        return NicStage(Pair(*PROXIES), identities.ON_HOST / "programs", agent)
+    os.environ["SRDMA_AGENT"] = str(PROXIES[0])
+    return NicStage(Pair(*[Path(control.WORKER)] * plan.NICS), Path(), agent)
 
 
 def is_linked(proxy: Program) -> bool:
@@ -140,13 +148,20 @@ def host_b(hosts: list[Shell], stage: NicStage) -> Iterator[HostProcess | TcpHos
     if hosts[0] is hosts[1]:
         with closing(HostProcess(HOST_B)) as host:
             host.wait_until_up()
-            yield host
+            yield with_agent(host, stage)
         return
     python = f"{sys.executable} -m {HOST_B}"
     start_here(hosts[1], "host_b", *f"busybox nc -ll -p {TCP_PORT} -e {python}".split())
     with closing(TcpHost(plan.test_address(1), PATIENCE, PATIENCE)) as far:
         far.answer()  # it is up
-        yield far
+        yield with_agent(far, stage)
+
+
+def with_agent(host: Host, stage: NicStage) -> Host:
+    """Host B, which uses the agent of its NIC if that is there."""
+    if stage.agent == "nic":
+        host.ask("use_agent", path=str(PROXIES[1]))
+    return host
 
 
 def start_here(host: Shell, name: str, *words: str) -> Program:

@@ -66,9 +66,3 @@ def test_the_man_in_the_middle_tampers_with_the_wire(options, nics):
     rping(nics[0], nics[1], plan.wire_address(1))
     tamper(Faults())
     assert tampered().twice
-
-
-def test_a_nic_with_python_can_run_the_agent(options, nics):
-    if not options["python"]:
-        pytest.skip("needs stand.py --python")
-    assert "--config" in nics[0].run("python3 -m srdma agent --help")
