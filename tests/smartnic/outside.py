@@ -64,8 +64,9 @@ def ask(target: str, request: str, patience: float = PATIENCE) -> str:
 def switch(machine: str, action: str) -> None:
     """machine: nic0, nic1, host0 or host1.
 
-    action: "off" as if its power failed; "stall" until "continue"; NIC 1 alone can be "on" again
-    (stand.py). Returns when this is done; a machine that is on must still boot.
+    action: "off" as if its power failed; "stall" until "continue"; a NIC can be "on" again, NIC 0
+    only with a man in the middle (docs/testing.md). Returns when this is done; a machine that is on
+    must still boot.
     """
     ask(machine, action)
 
