@@ -20,6 +20,7 @@ from tests.smartnic.keys import Found
 
 FOLDER = "operator"  # in the scratch folder of host 0's machine
 PATIENCE, SEARCH_PATIENCE = 30, 280  # seconds
+PAUSE_S = 30
 
 
 class Operator(threading.Thread):
@@ -69,6 +70,11 @@ def switch(machine: str, action: str) -> None:
     must still boot.
     """
     ask(machine, action)
+
+
+def pause(machine: str) -> None:
+    """Stops the machine for PAUSE_S, also the one of this process. To others it seems to be off."""
+    ask(machine, "pause", PAUSE_S + PATIENCE)
 
 
 def tamper(faults: Faults, seed: int = 1) -> None:

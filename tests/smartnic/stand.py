@@ -35,7 +35,7 @@ from tests.rxe.udp_cable import UdpCable  # noqa: E402
 from tests.smartnic import identities, plan  # noqa: E402
 from tests.smartnic.keys import Machine, Search  # noqa: E402
 from tests.smartnic.nic import Firmware, Nic  # noqa: E402
-from tests.smartnic.outside import Operator  # noqa: E402
+from tests.smartnic.outside import PAUSE_S, Operator  # noqa: E402
 
 FIRMWARE = ROOT / "build/smartnic"
 SOCKET_SECONDS = 10
@@ -48,10 +48,17 @@ FAR_HOST = [sys.executable, "-m", "tests.smartnic.far_host"]
 
 
 def switch(send: Callable[[int], None], action: str, **more: Callable[[], None]) -> str:
-    """Carries out an action of outside.switch(). send: sends a signal to the machine's QEMU."""
+    """Carries out an action of outside.switch() or pause(). send: sends a signal to the machine's
+    QEMU."""
     stalls = {"stall": lambda: send(signal.SIGSTOP), "continue": lambda: send(signal.SIGCONT)}
-    {**stalls, **more}[action]()
+    {"pause": partial(pause, send), **stalls, **more}[action]()
     return ""
+
+
+def pause(send: Callable[[int], None]) -> None:
+    send(signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    send(signal.SIGCONT)
 
 
 class Stand:

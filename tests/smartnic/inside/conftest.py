@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+import srdma
 from srdma.demo.stage import HostProcess
 from tests.rxe.inside.conftest import connected, memory, pd  # noqa: F401
 from tests.rxe.ports import configure
@@ -170,15 +171,15 @@ def start_here(host: Shell, name: str, *words: str) -> Program:
 
 
 def eventually(what: str, check: Callable[[], object], program: Program | None = None) -> None:
-    """Waits until check() is true and raises no ScriptError. After PATIENCE the error has the log
-    of the program."""
+    """Waits until check() is true and raises no error of a script or of srdma. After PATIENCE the
+    error has the log of the program."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
             if check():
                 return
             why = ""
-        except ScriptError as error:
+        except (ScriptError, srdma.Error) as error:
             why = str(error)
         if time.monotonic() > deadline:
             log = program.log() if program else ""

@@ -1,5 +1,5 @@
-"""Machines lose their power: each NIC, which then boots again, and host 1. These tests come last,
-and each needs the one before it."""
+"""Machines lose their power: each NIC, which then boots again, and host 1. Host 0, which has the
+tests, is only away for a while. These tests come last, and each needs the one before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import RING
 from tests.smartnic import control, plan
 from tests.smartnic.inside.conftest import eventually, rping, start_worker
-from tests.smartnic.outside import switch
+from tests.smartnic.outside import pause, switch
 from tests.smartnic.service import PATIENCE
 
 SIZE = 4096
@@ -39,8 +39,14 @@ class OpenPDs:
         self.last = first
 
     def open(self, worker) -> None:
-        ctx = self._stack.enter_context(srdma.Context(worker))
-        self.last = self._stack.enter_context(srdma.PD(ctx, RING))
+        """The control link may still be down."""
+
+        def attempt() -> bool:
+            ctx = self._stack.enter_context(srdma.Context(worker))
+            self.last = self._stack.enter_context(srdma.PD(ctx, RING))
+            return True
+
+        eventually("host A opens a PD", attempt)
 
     def close(self) -> None:
         self._stack.close()
@@ -50,6 +56,24 @@ class OpenPDs:
 def pds(pd) -> Iterator[OpenPDs]:
     with contextlib.closing(OpenPDs(pd)) as pds:
         yield pds
+
+
+def test_the_peer_notices_that_a_host_is_away(options, stage, connected, host_b, pds):
+    """Its programs find their QPs ended, and open a new context."""
+    if options["hosts"] == 1:
+        pytest.skip("needs stand.py --hosts 2")
+    with contextlib.suppress(srdma.Error), connected(pds.last, size=SIZE) as (connection, remote):
+        connection.qp.write(bytes(SIZE), remote)
+        host_b.request("message", qp=0, size=SIZE)
+        pause("host0")
+        with pytest.raises(srdma.DeviceError, match=r"host B: .*PEER_HOST_GONE"):
+            host_b.answer()
+        with pytest.raises(srdma.Error) as own:
+            connection.qp.write(bytes(SIZE), remote)
+        figures.append(f"host A, after a pause: {own.value}")
+    pds.open(stage.secure.a)
+    with connected(pds.last, size=SIZE) as (connection, remote):
+        connection.qp.write(bytes(SIZE), remote)
 
 
 def test_both_hosts_notice_that_a_nic_lost_its_power(number, connected, host_b, pds):
