@@ -484,8 +484,8 @@ firmware-python: firmware native-arm64
 test-smartnic: native firmware
 	@$(PY) tests/smartnic/stand.py --timeout 600
 test-smartnic-full: native firmware-python
-	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2 --middle
-	@$(PY) tests/smartnic/stand.py --timeout 1200 --hosts 2 --middle --agent nic
+	@$(PY) tests/smartnic/stand.py --timeout 1200 --full --hosts 2 --middle
+	@$(PY) tests/smartnic/stand.py --timeout 1200 --full --hosts 2 --middle --agent nic
 
 # Sections and commands ------------------------------------------------------
 #

@@ -20,6 +20,7 @@ from tests.smartnic.keys import Found
 
 FOLDER = "operator"  # in the scratch folder of host 0's machine
 PATIENCE, SEARCH_PATIENCE = 30, 280  # seconds
+PAUSE_S = 30
 
 
 class Operator(threading.Thread):
@@ -64,10 +65,16 @@ def ask(target: str, request: str, patience: float = PATIENCE) -> str:
 def switch(machine: str, action: str) -> None:
     """machine: nic0, nic1, host0 or host1.
 
-    action: "off" as if its power failed; "stall" until "continue"; NIC 1 alone can be "on" again
-    (stand.py). Returns when this is done; a machine that is on must still boot.
+    action: "off" as if its power failed; "stall" until "continue"; a NIC can be "on" again, NIC 0
+    only with a man in the middle (docs/testing.md). Returns when this is done; a machine that is on
+    must still boot.
     """
     ask(machine, action)
+
+
+def pause(machine: str) -> None:
+    """Stops the machine for PAUSE_S, also the one of this process. To others it seems to be off."""
+    ask(machine, "pause", PAUSE_S + PATIENCE)
 
 
 def tamper(faults: Faults, seed: int = 1) -> None:

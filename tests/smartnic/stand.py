@@ -35,7 +35,7 @@ from tests.rxe.udp_cable import UdpCable  # noqa: E402
 from tests.smartnic import identities, plan  # noqa: E402
 from tests.smartnic.keys import Machine, Search  # noqa: E402
 from tests.smartnic.nic import Firmware, Nic  # noqa: E402
-from tests.smartnic.outside import Operator  # noqa: E402
+from tests.smartnic.outside import PAUSE_S, Operator  # noqa: E402
 
 FIRMWARE = ROOT / "build/smartnic"
 SOCKET_SECONDS = 10
@@ -43,14 +43,22 @@ TESTS = [
     *[sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.rxe.conftest"],
     "tests/smartnic/inside",
 ]
+SHORT = ["-m", "not soak and not full"]
 FAR_HOST = [sys.executable, "-m", "tests.smartnic.far_host"]
 
 
 def switch(send: Callable[[int], None], action: str, **more: Callable[[], None]) -> str:
-    """Carries out an action of outside.switch(). send: sends a signal to the machine's QEMU."""
+    """Carries out an action of outside.switch() or pause(). send: sends a signal to the machine's
+    QEMU."""
     stalls = {"stall": lambda: send(signal.SIGSTOP), "continue": lambda: send(signal.SIGCONT)}
-    {**stalls, **more}[action]()
+    {"pause": partial(pause, send), **stalls, **more}[action]()
     return ""
+
+
+def pause(send: Callable[[int], None]) -> None:
+    send(signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    send(signal.SIGCONT)
 
 
 class Stand:
@@ -160,8 +168,10 @@ def main() -> int:
     parser.add_argument(
         "--agent", choices=("host", "nic"), default="host", help="place of the agents (control.py)"
     )
-    parser.add_argument("command", nargs="*", default=TESTS)
+    parser.add_argument("--full", action="store_true", help="also the tests that are marked full")
+    parser.add_argument("command", nargs="*")
     args = parser.parse_args()
+    args.command = args.command or [*TESTS, *([] if args.full else SHORT)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     vm.write_byte_code()
     try:

@@ -5,7 +5,11 @@
 Requests besides those of srdma/demo/host.py: digest (offset, length) -> sha256; digests (pieces)
 -> sha256 of each; expect (count, size): receive that many messages; arrived -> sha256 of each, once
 all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error;
-use_agent (path): for the next contexts. If the NIC is another computer, host B listens there.
+stats (worker) -> counters, without a connection too; renew (worker, group): a new context and PD,
+of this trust group, for further requests at this worker; use_agent (path): for the next contexts.
+If the NIC is another computer, host B listens there.
+For the PD of the newest connection: prove (size) -> capability for a region with proofs; proven
+(offset, length) -> its data; revoke (offset, length); rotate -> serial of the new key.
 For test_modes.py, on a separate PD:
 modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> response to INIT of a
 new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
@@ -18,11 +22,15 @@ import hashlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from srdma import Access, Right
+from srdma import MR, PD, Access, Context, Right
 from srdma.demo.host import WAIT, HostB, main
 from srdma.qp import SecureQP
+
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+BLOCK = 1024  # of regions with proofs
 
 
 class Host(HostB):
@@ -39,6 +47,34 @@ class Host(HostB):
     ) -> dict[str, Any]:
         remote = self._pd(worker).ctx.remote
         return super().listen(worker, options, size, "" if remote else host)
+
+    def stats(self, worker: str = "") -> dict[str, Any]:
+        if worker:
+            self._pd(worker)
+        return super().stats()
+
+    def renew(self, worker: str, group: str = "") -> dict[str, Any]:
+        context = self.stack.enter_context(Context(Path(worker)))
+        self._contexts[worker] = context, self.stack.enter_context(PD(context, group=group))
+        return {}
+
+    def prove(self, size: int) -> dict[str, Any]:
+        return self._prove(self._region.pd, size)
+
+    def _prove(self, pd: PD, size: int) -> dict[str, Any]:
+        self._proven: MR = pd.alloc(size, RIGHTS, proof=True, block_size=BLOCK)
+        capability = self._proven.capability(rights=Right.READ | Right.WRITE)
+        return {"capability": capability.to_bytes()}
+
+    def proven(self, offset: int, length: int) -> dict[str, Any]:
+        return {"data": bytes(self._proven.buf[offset : offset + length])}
+
+    def revoke(self, offset: int, length: int) -> dict[str, Any]:
+        self._proven.revoke(offset, length)
+        return {}
+
+    def rotate(self) -> dict[str, Any]:
+        return {"serial": self._region.pd.rotate(WAIT)}
 
     def digest(self, offset: int, length: int) -> dict[str, Any]:
         return {"sha256": self._sha256(offset, length)}
@@ -68,23 +104,18 @@ class Host(HostB):
 
     def modes_open(self, worker: str, size: int) -> dict[str, Any]:
         self._pd_ = self._pd(worker)
-        rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-        plain = self._pd_.alloc(size, rights)
-        proven = self._pd_.alloc(size, rights, proof=True, block_size=1024)
-        self._modes_regions = plain, proven
-        capability = proven.capability(rights=Right.READ | Right.WRITE)
-        return {
-            "token": self._pd_.token,
-            "remote": plain.remote().to_bytes(),
-            "capability": capability.to_bytes(),
-        }
+        self._plain = self._pd_.alloc(size, RIGHTS)
+        token, remote = self._pd_.token, self._plain.remote().to_bytes()
+        return {"token": token, "remote": remote, **self._prove(self._pd_, size)}
 
     def modes_qp(self) -> dict[str, Any]:
         self._modes_qp = SecureQP(self._pd_, 8, 8, timeout=WAIT)
         return vars(self._modes_qp.info)
 
     def modes_look(self, offset: int, length: int) -> dict[str, Any]:
-        plain, proven = (bytes(mr.buf[offset : offset + length]) for mr in self._modes_regions)
+        plain, proven = (
+            bytes(mr.buf[offset : offset + length]) for mr in (self._plain, self._proven)
+        )
         return {"plain": plain, "proven": proven}
 
     def modes_message(self, size: int) -> dict[str, Any]:

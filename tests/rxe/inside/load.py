@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import srdma
@@ -90,3 +93,27 @@ class Load:
         for i in ids:
             if KINDS[i % len(KINDS)] is WROpcode.RDMA_READ:
                 assert self._piece(self._memory.buf, i) == self._piece(self._theirs, i)
+
+
+def during(load: Load, steps: Iterable[Callable[[], object]]) -> int:
+    """Takes the steps, one after the other, while the load runs, and runs it once more afterwards.
+    Returns the number of its requests."""
+    failed, rounds = threading.Event(), 0
+
+    def take() -> None:
+        for step in steps:
+            if not failed.is_set():
+                step()
+
+    with ThreadPoolExecutor(1) as thread:
+        taking = thread.submit(take)
+        try:
+            while not taking.done() or not rounds:
+                load.run()
+                rounds += 1
+        except BaseException:
+            failed.set()  # the executor waits for the thread
+            raise
+        taking.result()
+    load.run()
+    return (rounds + 1) * COUNT

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +11,8 @@ import srdma
 from srdma import SendWR, WROpcode
 from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import REGION
+from tests.rxe.inside.load import sha256
+from tests.rxe.inside.whole_region import there_and_back
 
 SIZES = [0, 1, 63, 64, 4095, 4096, 4097, 65537, (1 << 20) + 3]
 QPS = 8
@@ -22,89 +20,11 @@ SLICE = 64 << 10
 SLICES = 4
 SMALL = 32
 SUITES = {"aes-128-gcm": REGION, "hmac-sha256": REGION // 8}  # bytes to transfer
-SETTLE = 10  # seconds for the last acks
-
-
-@contextmanager
-def timed(what: str, size: int) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds = time.perf_counter() - start
-    figures.append(f"{what}: {seconds:.2f} s, {size / seconds / 1e6:.1f} MB/s")
-
-
-class Counters:
-    """Counts of both workers since this object was made."""
-
-    def __init__(self, *workers: Path) -> None:
-        self._contexts = [srdma.Context(worker) for worker in workers]
-        self._before = [ctx.stats() for ctx in self._contexts]
-
-    def now(self) -> list[dict[str, int]]:
-        return [
-            {name: value - before[name] for name, value in ctx.stats().items()}
-            for ctx, before in zip(self._contexts, self._before, strict=True)
-        ]
-
-    def settled(self) -> list[dict[str, int]]:
-        """Returns the counts once every sealed packet was verified."""
-        end = time.monotonic() + SETTLE
-        while True:
-            a, b = self.now()
-            if (a["packets_sealed"], b["packets_sealed"]) == (
-                b["packets_verified"],
-                a["packets_verified"],
-            ):
-                return [a, b]
-            assert time.monotonic() < end, (a, b)
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        for ctx in self._contexts:
-            ctx.close()
-
-
-def digest(data: srdma.MR | memoryview) -> bytes:
-    return hashlib.sha256(data.buf if isinstance(data, srdma.MR) else data).digest()
 
 
 @pytest.mark.parametrize(("suite", "size"), SUITES.items(), ids=SUITES)
-def test_whole_region_there_and_back(stage, connected, host_b, pd, memory, suite, size):
-    mine = memory[:size]
-    memory.buf[:size] = os.urandom(size)
-    wanted = digest(memory.buf[:size])
-    counters = Counters(stage.secure.a, stage.secure.b)
-    with connected(pd, size=size, suites=[suite], qp_timeout=300) as (connection, remote):
-        with timed(f"WRITE of {size >> 20} MiB, {suite}", size):
-            connection.qp.write(mine, remote)
-        assert host_b.ask("digest", offset=0, length=size)["sha256"] == wanted
-        memory.buf[:size] = bytes(size)
-        with timed(f"READ of {size >> 20} MiB, {suite}", size):
-            connection.qp.read(remote, into=mine)
-        assert digest(memory.buf[:size]) == wanted
-        check_counters(counters, size)
-
-
-def check_counters(counters: Counters, size: int) -> None:
-    """Every sealed packet was verified, and none was sent unprotected.
-
-    Packets are sent again only after a timeout, which late acks may cause: they are likely here.
-    """
-    a, b = counters.settled()
-    for sender, receiver in ((a, b), (b, a)):  # the WRITE; the responses of the READ
-        assert sender["bytes_sealed"] == receiver["bytes_verified"] >= size
-        if not a["timeouts"] and not b["timeouts"]:
-            assert sender["bytes_sealed"] == size
-            assert not receiver["duplicates"] and not receiver["refused_unsolicited"]
-        assert receiver["duplicates"] <= sender["packets_resent"] + sender["timeouts"]
-    for stats in (a, b):
-        assert stats["packets_sealed"] >= size // 4096
-        refused = {name for name, value in stats.items() if name.startswith("refused") and value}
-        assert refused <= {"refused_unsolicited"}  # duplicate responses
-        assert not stats["packets_unprotected_sent"] and not stats["packets_unprotected_received"]
-        assert not stats["completions_failed"]
-    figures.append(f"sent again: {a['packets_resent']} and {b['packets_resent']} packets")
-    counters.close()
+def test_whole_region_there_and_back(stage, connected, host_b, memory, suite, size):
+    there_and_back(connected, host_b, stage.secure.b, memory, suite, size)
 
 
 def test_sizes_at_odd_offsets(connected, host_b, pd, memory):
@@ -152,13 +72,13 @@ def test_eight_qps_at_once(connected, host_b, pd, memory):
     """Posts all requests before any completes. Each QP uses a separate part of the memory."""
     part = SLICE * SLICES
     memory.buf[: QPS * part] = os.urandom(QPS * part)
-    wanted = digest(memory.buf[: QPS * part])
+    wanted = sha256(memory.buf[: QPS * part])
     with connected(pd, size=QPS * part, qps=QPS, sq=16, rq=16) as (connection, remote):
         transfer(connection, remote, memory, WROpcode.RDMA_WRITE)
         assert host_b.ask("digest", offset=0, length=QPS * part)["sha256"] == wanted
         memory.buf[: QPS * part] = bytes(QPS * part)
         transfer(connection, remote, memory, WROpcode.RDMA_READ)
-        assert digest(memory.buf[: QPS * part]) == wanted
+        assert sha256(memory.buf[: QPS * part]) == wanted
 
 
 def transfer(

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+import srdma
 from srdma.demo.stage import HostProcess
-from tests.rxe.inside.conftest import connected, pd  # noqa: F401
+from tests.rxe.inside.conftest import connected, memory, pd  # noqa: F401
 from tests.rxe.ports import configure
 from tests.rxe.tcp_host import PORT as TCP_PORT
 from tests.rxe.tcp_host import TcpHost
@@ -27,6 +28,7 @@ SCRATCH = Path(os.environ.get("SRDMA_VM_SCRATCH", "."))
 LISTENERS = "rdma resource show cm_id"
 RPING = "rping -V -S 4096 -C 4 -p 7174"
 HOST_B = "tests.rxe.inside.host_b"
+EPOCH = 500  # packets of a QP until its key changes; srdma-offload's default needs gigabytes
 PROXIES = [Path(f"/run/nic{number}.sock") for number in range(plan.NICS)]  # their sockets
 
 Host = TypeVar("Host", HostProcess, TcpHost)
@@ -88,8 +90,8 @@ def start_worker(nic: Service, number: int) -> Program:
     devices = ["--host-dev", plan.NIC_LEG_DEVICE, "--wire-dev", plan.NIC_WIRE_DEVICE]
     listen = ["--host-listen", plan.nic_leg_address(number)]
     listen += ["--wire-listen", f"{plan.wire_address(number)}:0"]
-    names = ["--name", f"nic{number}", "--control", control.WORKER]
-    worker = nic.start("worker", "srdma-offload", *names, *devices, *listen)
+    own = ["--name", f"nic{number}", "--control", control.WORKER, "--rekey-packets", str(EPOCH)]
+    worker = nic.start("worker", "srdma-offload", *own, *devices, *listen)
     eventually("the worker answers", partial(nic.run, f"hello {control.WORKER}"), worker)
     return worker
 
@@ -169,15 +171,15 @@ def start_here(host: Shell, name: str, *words: str) -> Program:
 
 
 def eventually(what: str, check: Callable[[], object], program: Program | None = None) -> None:
-    """Waits until check() is true and raises no ScriptError. After PATIENCE the error has the log
-    of the program."""
+    """Waits until check() is true and raises no error of a script or of srdma. After PATIENCE the
+    error has the log of the program."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
             if check():
                 return
             why = ""
-        except ScriptError as error:
+        except (ScriptError, srdma.Error) as error:
             why = str(error)
         if time.monotonic() > deadline:
             log = program.log() if program else ""
