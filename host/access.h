@@ -16,4 +16,15 @@ int srdma_access_connect(struct srdma_control **out,
 			 const struct srdma_agent_place *agent,
 			 const char *path, int *remote);
 
+/*
+ * The two halves: srdma_access_take() waits for the answer on the channel, which
+ * the caller closes. -ETIMEDOUT: call it again. timeout_ms: see
+ * srdma_channel_open().
+ */
+int srdma_access_ask(struct srdma_channel **channel,
+		     const struct srdma_agent_place *agent, const char *path,
+		     int timeout_ms);
+int srdma_access_take(struct srdma_channel *channel, struct srdma_control **out,
+		      const char *path, int *remote, int64_t deadline);
+
 #endif

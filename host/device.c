@@ -49,7 +49,7 @@ static int say_hello(struct srdma_device *d)
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_HELLO,
 				   .version = SRDMA_CTL_VERSION };
 	unsigned start = 0;
-	int r = srdma_control_call(d->control, &m, NULL, NULL);
+	int r = srdma_lasting_control_call(d->control, &m, NULL, NULL);
 
 	if (r)
 		return r;
@@ -116,24 +116,33 @@ static int set_worker(struct srdma_device *d, const char *worker)
 }
 
 int srdma_device_connect(const struct srdma_device *d,
-			 struct srdma_control **out, const char *path)
+			 struct srdma_lasting_control **out, const char *path)
 {
-	int remote;
+	struct srdma_lasting_control_params p = { 0 };
+	struct srdma_control *made;
+	int r, remote = 0;
 
-	return d->restricted
-		       ? srdma_access_connect(out, &d->agent, path, &remote)
-		       : srdma_control_connect(out, path,
-					       SRDMA_CONTROL_TIMEOUT_MS);
+	*out = NULL;
+	r = d->restricted
+		    ? srdma_access_connect(&made, &d->agent, path, &remote)
+		    : srdma_control_connect(&made, path,
+					    SRDMA_CONTROL_TIMEOUT_MS);
+	if (r)
+		return r;
+	if (remote)
+		p.agent = &d->agent;
+	snprintf(p.path, sizeof(p.path), "%s", path);
+	return srdma_lasting_control_create(out, made, &p);
 }
 
 static int greet(struct srdma_device *d)
 {
-	int r = d->restricted ? srdma_access_connect(&d->control, &d->agent,
-						     d->path, &d->remote)
-			      : srdma_control_connect(&d->control, d->path,
-						      SRDMA_CONTROL_TIMEOUT_MS);
+	int r = srdma_device_connect(d, &d->control, d->path);
 
-	return r ? r : say_hello(d);
+	if (r)
+		return r;
+	d->remote = srdma_lasting_control_is_remote(d->control);
+	return say_hello(d);
 }
 
 /* 1 if the worker may refuse this user, or is outside of this container.
@@ -151,7 +160,7 @@ static int greet_by_agent(struct srdma_device *d, int refusal)
 	int r;
 
 	snprintf(direct, sizeof(direct), "%s", srdma_error_text());
-	srdma_control_close(d->control);
+	srdma_lasting_control_close(d->control);
 	d->control = NULL;
 	d->restricted = 1;
 	r = greet(d);
@@ -165,6 +174,13 @@ static int greet_by_agent(struct srdma_device *d, int refusal)
 			       text, direct);
 }
 
+static void release(struct srdma_device *d)
+{
+	srdma_lasting_control_close(d->control);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent)
 {
@@ -174,6 +190,7 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	*device = NULL;
 	if (!d)
 		return srdma_error_set(-ENOMEM, "no memory");
+	pthread_mutex_init(&d->lock, NULL);
 	r = set_worker(d, worker);
 	if (!r)
 		r = set_agent(d, agent);
@@ -182,8 +199,7 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	if (may_be_of_others(r) && *d->agent.path)
 		r = greet_by_agent(d, r);
 	if (r) {
-		srdma_control_close(d->control);
-		free(d);
+		release(d);
 		return r;
 	}
 	*device = d;
@@ -200,8 +216,7 @@ int srdma_close_device(struct srdma_device *d)
 				       "listeners: close them first",
 				       users);
 	if (d)
-		srdma_control_close(d->control);
-	free(d);
+		release(d);
 	return 0;
 }
 
@@ -221,8 +236,11 @@ int srdma_query_counter(struct srdma_device *d, const char *name,
 			uint64_t *value)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_STATS };
-	int r = srdma_control_call(d->control, &m, NULL, NULL);
+	int r;
 
+	pthread_mutex_lock(&d->lock);
+	r = srdma_lasting_control_call(d->control, &m, NULL, NULL);
+	pthread_mutex_unlock(&d->lock);
 	if (r)
 		return r;
 	for (unsigned i = 0; i < m.stats.count; i++) {
