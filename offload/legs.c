@@ -84,11 +84,26 @@ void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg)
 {
 	struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
 
-	if (!e || !e->until)
+	if (!e)
+		return;
+	put(e->heirs, user);
+	if (!e->until)
 		return;
 	e->opener.connection = user;
 	e->until = 0;
 	accounts_release(e->opener.account);
+}
+
+/* 1 if the leg has another owner now. */
+static int inherit(struct leg_entry *e)
+{
+	for (unsigned user = 0; user < LEGS_USERS; user++) {
+		if (!has(e->heirs, user))
+			continue;
+		e->opener.connection = user;
+		return 1;
+	}
+	return 0;
 }
 
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
@@ -194,12 +209,15 @@ void legs_leave(struct legs *t, unsigned user)
 		if (e->id == 0 || !has(e->users, user))
 			continue;
 		drop(e->users, user);
+		drop(e->heirs, user);
 		if (e->until || e->opener.connection != user)
 			continue;
 		if (!is_kept(t, e)) {
 			end(t, e);
 			continue;
 		}
+		if (inherit(e))
+			continue;
 		e->until = srdma_relay_now(t->relay) +
 			   e->opener.keep * SRDMA_SECOND;
 		accounts_hold(e->opener.account);

@@ -35,6 +35,8 @@ struct legs {
 				   has one */
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
 						    including the owner */
+		/* Of them, those that own the leg when its owner ends. */
+		uint64_t heirs[LEGS_USERS / 64];
 	} entry[SRDMA_MAX_LEGS];
 };
 
@@ -43,7 +45,8 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 	     const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
-/* Let a connection with the account of a leg own it, if it has no owner. */
+/* Let a connection with the account of a leg own it, if it has no owner, or
+ * when its owner ends. */
 void legs_adopt(struct legs *t, unsigned user, const struct srdma_leg *leg);
 /* Let a connection use every leg, or only those that it opened or attached to.
  */

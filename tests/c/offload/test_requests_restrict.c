@@ -525,7 +525,7 @@ static void test_leg_waits_for_its_program(void **state)
 	scene_end(&s);
 }
 
-/* The agent, which attaches too, and a second connection of the program. */
+/* The agent, which attaches too, and a program with another account. */
 static void test_other_connections_do_not_own_a_leg(void **state)
 {
 	struct srdma_ctl_restrict kept, other;
@@ -535,14 +535,39 @@ static void test_other_connections_do_not_own_a_leg(void **state)
 	(void)state;
 	begin_kept(&s, &kept);
 	leg = leg_of(&s, 0);
-	assert_int_equal(restricted(&s, 1, &kept), 0);
-	assert_int_equal(attach(&s, &player[1], leg.token), 0);
+	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	leave(&s, 0);
 	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	other = kept;
 	strcpy(other.account, "uid 8");
 	assert_int_equal(restricted(&s, 2, &other), 0);
 	assert_int_equal(attach(&s, &player[2], leg.token), EPERM);
+	wait_near_end(&s, 1);
+	assert_null(living(&s, leg.leg));
+	scene_end(&s);
+}
+
+/* The program may notice the end of its connection before the worker does. */
+static void test_program_that_was_back_before(void **state)
+{
+	struct srdma_ctl_restrict kept;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = leg_of(&s, 0);
+	for (unsigned i = 1; i <= 2; i++) {
+		assert_int_equal(restricted(&s, i, &kept), 0);
+		assert_int_equal(attach(&s, &player[i], leg.token), 0);
+	}
+	leave(&s, 2); /* the owner lives */
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	leave(&s, 0);
+	wait_near_end(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	assert_int_equal(make_qp(&s, &player[1], leg.leg), 0);
+	leave(&s, 1);
 	wait_near_end(&s, 1);
 	assert_null(living(&s, leg.leg));
 	scene_end(&s);
@@ -645,6 +670,7 @@ int main(void)
 		cmocka_unit_test(test_accounts_are_apart),
 		cmocka_unit_test(test_leg_waits_for_its_program),
 		cmocka_unit_test(test_other_connections_do_not_own_a_leg),
+		cmocka_unit_test(test_program_that_was_back_before),
 		cmocka_unit_test(test_account_of_a_leg_that_waits),
 		cmocka_unit_test(test_end_of_a_leg_that_waits),
 		cmocka_unit_test(test_leg_over_shared_memory_does_not_wait),
