@@ -42,7 +42,7 @@ static void close_channel(struct srdma_lasting_channel *l)
 {
 	if (l->channel)
 		srdma_retry_unwatch(&l->retry, srdma_channel_fd(l->channel));
-	srdma_channel_close(l->channel);
+	srdma_channel_drop(l->channel);
 	l->channel = NULL;
 }
 
@@ -182,6 +182,15 @@ static int agent_ended(const struct srdma_lasting_channel *l, int r)
 	return r == -ECONNRESET && srdma_channel_ended(l->channel);
 }
 
+/* 1 if a proxy has no link, or an agent no worker: a later attempt may
+ * succeed. */
+static int is_absent(const struct srdma_lasting_channel *l,
+		     const struct srdma_agent_event *e)
+{
+	return is_away(l) && !strcmp(e->event, "error") &&
+	       !strcmp(e->code, "worker");
+}
+
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline)
 {
@@ -194,7 +203,9 @@ int srdma_lasting_next(struct srdma_lasting_channel *l,
 		if (r)
 			return r;
 		r = srdma_channel_next(l->channel, e, deadline);
-		if (agent_ended(l, r)) {
+		if (!r && is_absent(l, e))
+			srdma_channel_error(e);
+		if (agent_ended(l, r) || (!r && is_absent(l, e))) {
 			lose(l);
 			continue;
 		}

@@ -55,9 +55,8 @@ static void drop(struct srdma_lasting_control *l)
 static void give_up(struct srdma_lasting_control *l)
 {
 	snprintf(l->why, sizeof(l->why),
-		 "no other connection to the worker at %s: %.300s: close all "
-		 "objects of the PD, open a PD, connect again",
-		 l->p.path, srdma_error_text());
+		 "no other connection to the worker at %s: %.300s", l->p.path,
+		 srdma_error_text());
 	drop(l);
 	l->state = OVER;
 	if (srdma_retry_under_way(&l->retry))
@@ -195,6 +194,11 @@ int srdma_lasting_control_alive(struct srdma_lasting_control *l)
 	return l->state != OVER;
 }
 
+const char *srdma_lasting_control_over(const struct srdma_lasting_control *l)
+{
+	return l->state == OVER ? l->why : NULL;
+}
+
 /* --- calls --------------------------------------------------------------- */
 
 static int ends_object(uint16_t kind)
@@ -221,7 +225,11 @@ static int wait_connected(struct srdma_lasting_control *l, uint16_t kind,
 					       "no link to the NIC in time for "
 					       "%s: see its proxy",
 					       srdma_ctl_name(kind));
-	return l->state == OVER ? srdma_error_set(-ENOTCONN, "%s", l->why) : 0;
+	return l->state == OVER ? srdma_error_set(-ENOTCONN,
+						  "%s: open the device and a "
+						  "PD, connect again",
+						  l->why)
+				: 0;
 }
 
 int srdma_lasting_control_call_until(struct srdma_lasting_control *l,

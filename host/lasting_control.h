@@ -50,6 +50,9 @@ int srdma_lasting_control_fd(const struct srdma_lasting_control *l);
  * another connection, without waiting. */
 int srdma_lasting_control_alive(struct srdma_lasting_control *l);
 
+/* A text that says why no other connection is made; NULL: one may be. */
+const char *srdma_lasting_control_over(const struct srdma_lasting_control *l);
+
 /*
  * As srdma_control_call_until(); without a deadline, as srdma_control_call().
  * While there is no connection, it waits for another one. A request whose

@@ -156,8 +156,10 @@ int srdma_pd_gone(struct srdma_pd *pd)
 
 static int leg_ended(const struct srdma_pd *pd)
 {
-	const char *why = pd->leg->ops->ended(pd->leg);
+	const char *why = srdma_lasting_control_over(pd->control);
 
+	if (!why)
+		why = pd->leg->ops->ended(pd->leg);
 	return srdma_error_set(
 		-ENOTCONN,
 		"the leg at the worker %s has ended%s%s: close "

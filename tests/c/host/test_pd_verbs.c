@@ -427,6 +427,8 @@ static void test_program_that_does_not_come_back(void **state)
 	beat_answered();
 	shift_clock(SRDMA_KEPT_S);
 	expect_gone(f);
+	says("has ended: no other connection to the worker at");
+	says("no agent at");
 	start_agent(f);
 }
 

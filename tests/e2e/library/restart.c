@@ -1,11 +1,13 @@
 /*
- * WRITEs that go on while agents end and are restarted (docs/agent.md 8). Lines
+ * WRITEs that go on while agents end and are restarted (docs/agent.md 8), or
+ * proxies, and agents of NICs (docs/control-link.md 2.5). Lines
  * at standard input say what to do besides, each is repeated at standard output
  * with the number of WRITEs so far when it is done:
  *
  *     count      nothing
  *     away       a call that needs the agents fails, because both are away
  *     renew      new secrets, requested by each end
+ *     make       a region and a QP at each end, and both are ended
  *     connect    another connection, by the listener of b
  *     end        the end of the program
  */
@@ -82,6 +84,26 @@ static void connect_more(const struct pair *p)
 	srdma_disconnect(more.b.connection);
 }
 
+/* Calls during which the control link ended are repeated. */
+static void make_objects(const struct end *e)
+{
+	const struct srdma_mr_attr attr = { .length = SIZE };
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+	int r;
+
+	do
+		r = srdma_alloc_mr(&mr, e->pd, &attr);
+	while (r == -ETIMEDOUT);
+	ok(r);
+	do
+		r = srdma_create_qp(&qp, e->pd, NULL);
+	while (r == -ETIMEDOUT);
+	ok(r);
+	ok(srdma_destroy_qp(qp));
+	ok(srdma_dereg_mr(mr));
+}
+
 static void be_away(const struct pair *p)
 {
 	struct srdma_request request;
@@ -122,6 +144,10 @@ void test_restarted_agents(void **state)
 			listen_again(p);
 			renew(p, p->a.connection);
 			renew(p, p->b.connection);
+		}
+		if (!strcmp(line, "make")) {
+			make_objects(&p->a);
+			make_objects(&p->b);
 		}
 		if (!strcmp(line, "connect"))
 			connect_more(p);
