@@ -27,7 +27,8 @@ int srdma_access_ask(struct srdma_channel **channel,
 }
 
 int srdma_access_take(struct srdma_channel *channel, struct srdma_control **out,
-		      const char *path, int *remote, int64_t deadline)
+		      const char *path, enum srdma_access_kind *kind,
+		      int64_t deadline)
 {
 	struct srdma_agent_event e;
 	int fd, r;
@@ -52,23 +53,25 @@ int srdma_access_take(struct srdma_channel *channel, struct srdma_control **out,
 		close(fd);
 		return srdma_channel_illegal();
 	}
-	*remote = e.remote;
+	*kind = e.remote    ? SRDMA_ACCESS_REMOTE
+		: e.lasting ? SRDMA_ACCESS_LASTING
+			    : SRDMA_ACCESS_HERE;
 	return srdma_control_create(out, fd, path, SRDMA_CONTROL_TIMEOUT_MS);
 }
 
 int srdma_access_connect(struct srdma_control **out,
 			 const struct srdma_agent_place *agent,
-			 const char *path, int *remote)
+			 const char *path, enum srdma_access_kind *kind)
 {
 	struct srdma_channel *channel;
 	int r = srdma_access_ask(&channel, agent, path,
 				 SRDMA_CHANNEL_TIMEOUT_MS);
 
 	*out = NULL;
-	*remote = 0;
+	*kind = SRDMA_ACCESS_HERE;
 	if (!r)
 		r = srdma_access_take(
-			channel, out, path, remote,
+			channel, out, path, kind,
 			srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS));
 	srdma_channel_close(channel);
 	return r;

@@ -115,34 +115,70 @@ static int set_worker(struct srdma_device *d, const char *worker)
 	return r;
 }
 
-int srdma_device_connect(const struct srdma_device *d,
-			 struct srdma_lasting_control **out, const char *path)
+static int connect_as(const struct srdma_device *d,
+		      struct srdma_lasting_control **out, const char *path,
+		      enum srdma_access_kind *kind)
 {
 	struct srdma_lasting_control_params p = { 0 };
 	struct srdma_control *made;
-	int r, remote = 0;
+	int r;
 
 	*out = NULL;
-	r = d->restricted
-		    ? srdma_access_connect(&made, &d->agent, path, &remote)
-		    : srdma_control_connect(&made, path,
-					    SRDMA_CONTROL_TIMEOUT_MS);
+	*kind = SRDMA_ACCESS_HERE;
+	r = d->restricted ? srdma_access_connect(&made, &d->agent, path, kind)
+			  : srdma_control_connect(&made, path,
+						  SRDMA_CONTROL_TIMEOUT_MS);
 	if (r)
 		return r;
-	if (remote)
+	if (*kind != SRDMA_ACCESS_HERE)
 		p.agent = &d->agent;
 	snprintf(p.path, sizeof(p.path), "%s", path);
 	return srdma_lasting_control_create(out, made, &p);
 }
 
+int srdma_device_connect(const struct srdma_device *d,
+			 struct srdma_lasting_control **out, const char *path)
+{
+	enum srdma_access_kind kind;
+
+	return connect_as(d, out, path, &kind);
+}
+
 static int greet(struct srdma_device *d)
 {
-	int r = srdma_device_connect(d, &d->control, d->path);
+	enum srdma_access_kind kind;
+	int r = connect_as(d, &d->control, d->path, &kind);
 
 	if (r)
 		return r;
-	d->remote = srdma_lasting_control_is_remote(d->control);
+	d->lasting = kind != SRDMA_ACCESS_HERE;
+	d->remote = kind == SRDMA_ACCESS_REMOTE;
 	return say_hello(d);
+}
+
+/* A worker over RDMA that is not at its socket may be behind a proxy
+ * (docs/control-link.md 7). Then the agent passes connections that may be made
+ * again. */
+static void prefer_lasting(struct srdma_device *d)
+{
+	const pid_t listener = srdma_lasting_control_pid(d->control);
+	struct srdma_lasting_control *other;
+	enum srdma_access_kind kind;
+
+	if (d->restricted || !*d->agent.path ||
+	    d->hello.host_kind == SRDMA_PORT_SHM ||
+	    d->hello.pid == (uint32_t)listener)
+		return;
+	d->restricted = 1;
+	if (!connect_as(d, &other, d->path, &kind) &&
+	    kind == SRDMA_ACCESS_LASTING) {
+		srdma_lasting_control_close(d->control);
+		d->control = other;
+		d->lasting = 1;
+		return;
+	}
+	srdma_lasting_control_close(other);
+	d->restricted = 0;
 }
 
 /* 1 if the worker may refuse this user, or is outside of this container.
@@ -202,6 +238,7 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 		release(d);
 		return r;
 	}
+	prefer_lasting(d);
 	*device = d;
 	return 0;
 }

@@ -131,8 +131,8 @@ static int attach(struct srdma_lasting_control *l)
 static int take_connection(struct srdma_lasting_control *l)
 {
 	struct srdma_control *made;
-	int remote;
-	int r = srdma_access_take(l->channel, &made, l->p.path, &remote, 0);
+	enum srdma_access_kind kind;
+	int r = srdma_access_take(l->channel, &made, l->p.path, &kind, 0);
 
 	if (r)
 		return no_answer_yet(l, r) ? 0 : r;
@@ -323,11 +323,6 @@ void srdma_lasting_control_end(struct srdma_lasting_control *l)
 pid_t srdma_lasting_control_pid(const struct srdma_lasting_control *l)
 {
 	return srdma_control_pid(l->control);
-}
-
-int srdma_lasting_control_is_remote(const struct srdma_lasting_control *l)
-{
-	return is_remote(l);
 }
 
 int srdma_lasting_control_fd(const struct srdma_lasting_control *l)

@@ -39,9 +39,6 @@ void srdma_lasting_control_end(struct srdma_lasting_control *l);
 /* See srdma_control_pid(). */
 pid_t srdma_lasting_control_pid(const struct srdma_lasting_control *l);
 
-/* 1 if the worker is on another computer. */
-int srdma_lasting_control_is_remote(const struct srdma_lasting_control *l);
-
 /* Readable when srdma_lasting_control_alive() should be called. Stays the
  * same. */
 int srdma_lasting_control_fd(const struct srdma_lasting_control *l);

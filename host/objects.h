@@ -24,7 +24,8 @@ struct srdma_device {
 	char path[SRDMA_SOCKET_PATH]; /* control socket of process 0 */
 	struct srdma_agent_place agent;
 	int restricted;	  /* 1: connections to the worker come from the agent */
-	int remote;	  /* 1: the worker is on another computer */
+	int lasting;	  /* 1: the worker is on another computer */
+	int remote;	  /* 1: the agent too */
 	atomic_uint next; /* worker process of the next PD */
 	atomic_uint users; /* PDs and listeners */
 };

@@ -21,7 +21,7 @@ from srdma.keyex.fields import ExchangeError
 User = int | str  # a uid, the name of a [[container]], or NAME:UID of a [[host]]
 
 MODE = 0o600
-KEEP_LEGS = 30  # seconds for which legs of another computer live without a control link
+KEEP_LEGS = 30  # seconds for which legs live without a control link between program and worker
 NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
 KEYS = {"name", "path", "mode", "owner", "group", "identities", "quota"}
 LIMITS = tuple(field.name for field in fields(Limits))
@@ -74,15 +74,17 @@ def check_owner(user: User, opener: int, charged: str) -> None:
         )
 
 
-def restricted(path: Path, trusted: int | None, user: User, limits: Limits) -> Control:
+def restricted(
+    path: Path, trusted: int | None, user: User, limits: Limits, *, keep: bool
+) -> Control:
     """A connection to a worker process for a program of this user; the caller closes it.
 
-    trusted: see Control.connect(). Raises NoWorkerError, RefusedError.
+    trusted: see Control.connect(). keep: its legs outlive it. Raises NoWorkerError, RefusedError.
     """
     control = Control.connect(path, user=trusted)
     try:
         control.agent()
-        control.restrict(account(user), limits, KEEP_LEGS if host_of(user) else 0)
+        control.restrict(account(user), limits, KEEP_LEGS if keep else 0)
     except BaseException:
         control.close()
         raise

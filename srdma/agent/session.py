@@ -62,6 +62,11 @@ class House(Shared, Protocol):
 
     rendezvous: Rendezvous
 
+    @property
+    def worker_remote(self) -> bool:
+        """True if the worker is on another computer: after the end of its connections, the agent
+        takes the sessions over (control-link.md 7)."""
+
     def peer_at(self, gid: bytes) -> Peer:
         """See Peers.at()."""
 
@@ -155,8 +160,7 @@ class Session:
             elif RESTART in end.args:
                 if self._setup:  # the next agent does not get this session
                     self._expire_qps()
-                if meeting := self._meeting:
-                    meeting.drop()
+                self._drop()
             else:
                 await self._closed(Closed())
             raise
@@ -166,9 +170,17 @@ class Session:
                 meeting.refuse(ExchangeError("worker", "a fault of this end's agent"))
             raise
 
+    def _drop(self) -> None:
+        """Neither the peer nor the program learns of the end."""
+        if meeting := self._meeting:
+            meeting.drop()
+
     async def _over(self, end: Exception) -> None:
         """The work ended."""
         assert self._worker
+        if self._upkeep and self._house.worker_remote and not self._worker.alive():
+            self._drop()
+            return
         # The program may close because the worker ended, before this process has noticed it.
         if isinstance(end, Closed) and not self._worker.alive():
             await self._failed(ExchangeError("gone", WORKER_ENDED))

@@ -197,7 +197,7 @@ static void test_refusals(void **state)
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
 	const int before = count_descriptors();
-	int remote = 1;
+	enum srdma_access_kind kind;
 
 	strcpy(agent.path, f->agent.path);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -205,7 +205,7 @@ static void test_refusals(void **state)
 
 		f->agent.act = rows[i].act;
 		assert_int_equal(
-			srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			rows[i].rc);
 		assert_null(c);
 		says(rows[i].says);
@@ -218,9 +218,9 @@ static void test_refusals(void **state)
 		says(rows[i].says);
 	}
 	f->agent.act = pass;
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
-	assert_int_equal(remote, 0);
+	assert_int_equal(kind, SRDMA_ACCESS_HERE);
 	srdma_control_close(c);
 	until_descriptors(before);
 }
@@ -232,13 +232,13 @@ static void test_worker_of_another_computer(void **state)
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
 	struct srdma_device *d;
-	int remote = 0;
+	enum srdma_access_kind kind;
 
 	strcpy(agent.path, f->agent.path);
 	f->agent.act = fake_proxy_pass;
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
-	assert_int_equal(remote, 1);
+	assert_int_equal(kind, SRDMA_ACCESS_REMOTE);
 	srdma_control_close(c);
 	assert_int_equal(srdma_open_device(&d, f->nowhere, f->agent.path),
 			 -ENOENT);
@@ -251,13 +251,13 @@ static void test_several_descriptors(void **state)
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
-	int remote;
+	enum srdma_access_kind kind;
 	const int before = count_descriptors();
 
 	strcpy(agent.path, f->agent.path);
 	f->agent.act = pass_several;
 	/* the last one is no control connection, but is owned and closed */
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
 	until_descriptors(before + 1);
 	srdma_control_close(c);

@@ -207,11 +207,10 @@ static int try_to_make(struct srdma_lasting_control **l, int has_leg)
 						  .path = "/far/away",
 						  .has_leg = has_leg,
 						  .token = "token" };
+	enum srdma_access_kind kind;
 	struct srdma_control *c;
-	int remote;
 
-	assert_int_equal(srdma_access_connect(&c, &f.place, p.path, &remote),
-			 0);
+	assert_int_equal(srdma_access_connect(&c, &f.place, p.path, &kind), 0);
 	return srdma_lasting_control_create(l, c, &p);
 }
 
@@ -228,7 +227,6 @@ static struct srdma_lasting_control *make(int has_leg)
 
 	f.worker.hook = record;
 	assert_int_equal(try_to_make(&l, has_leg), 0);
-	assert_true(srdma_lasting_control_is_remote(l));
 	/* The worker has accepted it now. */
 	assert_int_equal(call(l, SRDMA_CTL_HELLO), 0);
 	f.asked = 0;

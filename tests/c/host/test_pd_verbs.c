@@ -445,7 +445,76 @@ static void test_leg_that_ends_without_a_link(void **state)
 	start_agent(f);
 }
 
+/* --- a worker behind a proxy with `forward` --------------------------------- */
+
+/* The process of HELLO is not the one at the socket. */
+static enum fake_action elsewhere(struct fake_worker *w,
+				  struct srdma_ctl_msg *m,
+				  struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	if (m->kind == SRDMA_CTL_HELLO)
+		m->hello.pid++;
+	return FAKE_ANSWER;
+}
+
+static int setup_forward(void **state)
+{
+	struct fixture *f = begin(state);
+
+	fake_proxy_worker = f->worker->path;
+	f->worker->hook = elsewhere;
+	f->agent.act = fake_proxy_pass_lasting;
+	fake_agent_start(&f->agent, f->worker->folder);
+	open_objects(f, f->worker->path, f->agent.path);
+	*state = f;
+	return 0;
+}
+
+static void test_agent_passes_connections_that_last(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_true(f->device->restricted && f->device->lasting);
+	assert_false(f->device->remote);
+	fake_worker_cut(f->worker);
+	may_make_objects(f);
+}
+
+static void pass_nothing(int fd)
+{
+	fake_agent_report(fd, "error", "policy", NULL);
+}
+
+static void test_agent_that_passes_none(void **state)
+{
+	static void (*const acts[])(int) = { fake_proxy_pass, pass_nothing };
+	struct fixture *f = *state;
+	struct srdma_device *d;
+	unsigned channels = f->agent.channels;
+
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
+		f->agent.act = acts[i];
+		assert_int_equal(
+			srdma_open_device(&d, f->worker->path, f->agent.path),
+			0);
+		assert_int_equal(f->agent.channels, ++channels);
+		assert_false(d->restricted || d->lasting || d->remote);
+		assert_int_equal(srdma_close_device(d), 0);
+	}
+	f->worker->hook = NULL; /* the worker is at its socket */
+	f->agent.act = fake_proxy_pass_lasting;
+	assert_int_equal(srdma_open_device(&d, f->worker->path, f->agent.path),
+			 0);
+	assert_int_equal(f->agent.channels, channels);
+	assert_false(d->lasting);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define forward(test)                                                          \
+	cmocka_unit_test_setup_teardown(test, setup_forward, teardown_remote)
 #define remote(test)                                                           \
 	cmocka_unit_test_setup_teardown(test, setup_remote, teardown_remote)
 
@@ -467,6 +536,8 @@ int main(void)
 		remote(test_link_that_ends_during_a_call),
 		remote(test_program_that_does_not_come_back),
 		remote(test_leg_that_ends_without_a_link),
+		forward(test_agent_passes_connections_that_last),
+		forward(test_agent_that_passes_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

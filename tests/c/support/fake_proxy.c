@@ -26,6 +26,17 @@ int fake_proxy_connect(void)
 	return fd;
 }
 
+static void pass(int fd, const char *opened, size_t len)
+{
+	int passed = fake_proxy_connect();
+
+	srdma_socket_send(
+		fd, opened, len,
+		&(struct srdma_socket_fds){ .fd = { passed }, .n = 1 },
+		INT64_MAX);
+	close(passed);
+}
+
 /* {"event": "opened", "remote": true} */
 void fake_proxy_pass(int fd)
 {
@@ -33,11 +44,17 @@ void fake_proxy_pass(int fd)
 				     "event\x66"
 				     "opened\x66"
 				     "remote\xf5";
-	int passed = fake_proxy_connect();
 
-	srdma_socket_send(
-		fd, opened, sizeof(opened) - 1,
-		&(struct srdma_socket_fds){ .fd = { passed }, .n = 1 },
-		INT64_MAX);
-	close(passed);
+	pass(fd, opened, sizeof(opened) - 1);
+}
+
+/* {"event": "opened", "lasting": true} */
+void fake_proxy_pass_lasting(int fd)
+{
+	static const char opened[] = "\0\0\0\x17\xa2\x65"
+				     "event\x66"
+				     "opened\x67"
+				     "lasting\xf5";
+
+	pass(fd, opened, sizeof(opened) - 1);
 }

@@ -5,6 +5,7 @@
  * with the number of WRITEs so far when it is done:
  *
  *     count      nothing
+ *     rest       no more WRITEs until the next line: the program sleeps
  *     away       a call that needs the agents fails, because both are away
  *     renew      new secrets, requested by each end
  *     make       a region and a QP at each end, and both are ended
@@ -114,6 +115,15 @@ static void be_away(const struct pair *p)
 			 -EAGAIN);
 }
 
+/* Nothing is under way. The other threads and programs get the CPU. */
+static void rest(const struct pair *p)
+{
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_wait_cq(p->a.pd, 1, &wc, FEW_MS), 0);
+	assert_int_equal(srdma_wait_cq(p->b.pd, 1, &wc, FEW_MS), 0);
+}
+
 /* The next line, without its end. */
 static void read_line(char line[LINE])
 {
@@ -133,7 +143,10 @@ void test_restarted_agents(void **state)
 		printf("%s %" PRIu64 "\n", line, count);
 		fflush(stdout);
 		while (!pair_readable(0, 0)) {
-			write_next(p);
+			if (!strcmp(line, "rest"))
+				rest(p);
+			else
+				write_next(p);
 			ok(srdma_check_connection(p->a.connection));
 			ok(srdma_check_connection(p->b.connection));
 		}

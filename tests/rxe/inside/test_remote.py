@@ -166,11 +166,12 @@ def writer(stage: RxeStage, ends: Ends) -> Iterator[Writer]:
 
 def test_programs_in_c_come_back(writer: Writer, ends: Ends) -> None:
     """As above, with libsrdma."""
-    for ended in (ends.proxies[0], ends.nics[0].agent, ends.nics[1].agent):
+    for ended in (ends.proxies[0], ends.nics[0].agent):
         ended.kill()
         before = writer.does("count")
         while writer.does("count") < before + 20:
             pass
+        writer.does("rest")  # else the emulated machine is too slow for the next line
         ended.start()
         writer.does("make")
         writer.does("renew")
