@@ -191,6 +191,22 @@ static int is_absent(const struct srdma_lasting_channel *l,
 	       !strcmp(e->code, "worker");
 }
 
+/* Handles an event. 1: another agent is needed, for which it was prepared. */
+static int handle(struct srdma_lasting_channel *l,
+		  const struct srdma_agent_event *e)
+{
+	if (is_absent(l, e)) {
+		srdma_channel_error(e);
+		lose(l);
+		return 1;
+	}
+	if (!strcmp(e->event, l->confirms))
+		confirm(l);
+	if (!strcmp(e->event, "error"))
+		ended(l, srdma_channel_error(e));
+	return 0;
+}
+
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline)
 {
@@ -203,16 +219,12 @@ int srdma_lasting_next(struct srdma_lasting_channel *l,
 		if (r)
 			return r;
 		r = srdma_channel_next(l->channel, e, deadline);
-		if (!r && is_absent(l, e))
-			srdma_channel_error(e);
-		if (agent_ended(l, r) || (!r && is_absent(l, e))) {
+		if (agent_ended(l, r)) {
 			lose(l);
 			continue;
 		}
-		if (!r && !strcmp(e->event, l->confirms))
-			confirm(l);
-		if (!r && !strcmp(e->event, "error"))
-			ended(l, srdma_channel_error(e));
+		if (!r && handle(l, e))
+			continue;
 		return r == -ETIMEDOUT && is_away(l) ? away(l) : r;
 	}
 }

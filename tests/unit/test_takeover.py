@@ -429,8 +429,10 @@ def test_restart(place: Place, role: str) -> None:
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
 
 
-def test_restart_before_ready(place: Place) -> None:
-    """The next agent does not get the session: its QPs end, which have keys already."""
+@contextmanager
+def begun(place: Place) -> Iterator[tuple[Wire, Any, list[int]]]:
+    """A session whose QPs have keys, before `ready`: the channel of the program, the result of the
+    peer, and the QPs."""
     place.worker.silent = True
     values = settings_at(place, "client")
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
@@ -440,11 +442,17 @@ def test_restart_before_ready(place: Place) -> None:
         connected = pool.submit(peer.connect)
         assert wire.event()["event"] == "peer"
         until(lambda: peer.exchange.state == "ready")
+        yield wire, connected, [qp["qpn"] for qp in values["qps"]]
+        peer.tls.close()
+
+
+def test_restart_before_ready(place: Place) -> None:
+    """The next agent does not get the session: its QPs end, which have keys already."""
+    with begun(place) as (_, connected, qpns):
         place.stop()
         with pytest.raises(Truncated):
             connected.result()
-        peer.tls.close()
-    assert place.worker.expired == [qp["qpn"] for qp in values["qps"]]
+    assert place.worker.expired == qpns
     assert not place.worker.kept and not place.worker.ended
 
 
@@ -702,20 +710,12 @@ def come_back(place: Place, one: Running) -> Wire:
 
 def test_end_of_the_link_before_ready(far: Place) -> None:
     """A key exchange that is not complete fails."""
-    far.worker.silent = True
-    values = settings_at(far, "client")
-    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
-        wire = far.open(values | {"do": "connect", "address": list(listening.getsockname())})
-        mine = load(far.folder, "a")
-        peer = ResumingPeer(patient(listening.accept()[0]), "server", mine)
-        connected = pool.submit(peer.connect)
-        assert wire.event()["event"] == "peer"
-        until(lambda: peer.exchange.state == "ready")
+    with begun(far) as (wire, connected, _):
         far.worker.cut()
         assert wire.event()["code"] == "gone"
         with pytest.raises(Exception, match="worker"):
             connected.result()
-        peer.tls.close()
+    assert not far.worker.kept
 
 
 def test_sessions_that_ended_without_a_link(far: Place) -> None:
