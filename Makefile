@@ -60,7 +60,7 @@ C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs% \
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
-	lasting_channel message),$(C_TEST_SRC))
+	lasting_channel lasting_control message pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_TLS
 C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))

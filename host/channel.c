@@ -212,6 +212,17 @@ int srdma_channel_fd(const struct srdma_channel *c)
 	return c->fd;
 }
 
+void srdma_channel_drop(struct srdma_channel *c)
+{
+	if (!c)
+		return;
+	close(c->fd);
+	if (c->passed >= 0)
+		close(c->passed);
+	free(c->body);
+	free(c);
+}
+
 void srdma_channel_close(struct srdma_channel *c)
 {
 	const int64_t deadline = srdma_socket_deadline(CLOSE_MS);
@@ -227,11 +238,7 @@ void srdma_channel_close(struct srdma_channel *c)
 					 deadline);
 		srdma_socket_close_fds(&none);
 	} while ((n > 0 || n == -EINTR) && !srdma_socket_late(deadline));
-	close(c->fd);
-	if (c->passed >= 0)
-		close(c->passed);
-	free(c->body);
-	free(c);
+	srdma_channel_drop(c);
 }
 
 int srdma_channel_error(const struct srdma_agent_event *e)

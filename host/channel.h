@@ -61,6 +61,8 @@ int srdma_channel_ended(const struct srdma_channel *c);
 /* Ends what the channel stands for, waits at most 5 s until the agent has ended
  * it too, and frees the channel. NULL is allowed. */
 void srdma_channel_close(struct srdma_channel *c);
+/* The same without waiting for the agent. */
+void srdma_channel_drop(struct srdma_channel *c);
 
 /* -EPROTO, with the text of an illegal message. */
 int srdma_channel_illegal(void);

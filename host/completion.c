@@ -74,20 +74,22 @@ static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	return got;
 }
 
-/* As take(); if there is nothing, checks at times that the worker lives. */
+/* As take(); checks at times that the worker lives, if there is nothing. A
+ * program that always has completions must come back to a worker on another
+ * computer too. */
 static int collect(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 {
 	int64_t now;
 	int got = take(pd, n, wc);
 
-	if (got || pd->gone)
+	if (pd->gone || (got && !pd->device->lasting))
 		return got;
 	now = srdma_socket_deadline(0);
 	if (!pd->armed && now - pd->looked < LOOK_MS)
-		return 0;
+		return got;
 	pd->looked = now;
 	pd->leg->ops->keepalive(pd->leg, now);
-	return srdma_pd_gone(pd) ? take(pd, n, wc) : 0;
+	return srdma_pd_gone(pd) ? got + take(pd, n - got, wc + got) : got;
 }
 
 /* While armed: a wake-up without a completion must not make the descriptor

@@ -240,22 +240,25 @@ static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 	}
 }
 
-static int call(struct srdma_control *c, struct srdma_ctl_msg *m,
-		const struct srdma_socket_fds *out, struct srdma_socket_fds *in,
-		int64_t deadline)
+static int ask(struct srdma_control *c, struct srdma_ctl_msg *m,
+	       const struct srdma_socket_fds *out, int64_t deadline)
 {
-	const uint16_t kind = m->kind;
-	int n, r;
-
 	m->tag = ++c->tag;
 	m->status = 0;
 	/* After srdma_control_end() only the end of the worker is awaited. */
-	r = c->ending ? 0 : send_request(c, m, out, deadline);
-	if (r)
-		return r;
-	n = receive_answer(c, m, in, deadline);
-	if (n < 0)
+	return c->ending ? 0 : send_request(c, m, out, deadline);
+}
+
+static int take_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
+		       struct srdma_socket_fds *in, int64_t deadline)
+{
+	const uint16_t kind = m->kind;
+	int r, n = receive_answer(c, m, in, deadline);
+
+	if (n < 0) {
+		m->kind = kind; /* not that of an older answer */
 		return n;
+	}
 	r = srdma_ctl_decode(m, SRDMA_CTL_ANSWER, c->data, (size_t)n);
 	srdma_wipe(c->data, (size_t)n);
 	if (!r)
@@ -276,12 +279,36 @@ int srdma_control_call_until(struct srdma_control *c, struct srdma_ctl_msg *m,
 	int r;
 
 	pthread_mutex_lock(&c->lock);
-	r = call(c, m, out, &got, deadline);
+	r = ask(c, m, out, deadline);
+	if (!r)
+		r = take_answer(c, m, &got, deadline);
 	pthread_mutex_unlock(&c->lock);
 	if (r || !in)
 		srdma_socket_close_fds(&got);
 	if (in)
 		*in = got;
+	return r;
+}
+
+int srdma_control_ask(struct srdma_control *c, struct srdma_ctl_msg *m)
+{
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	r = ask(c, m, NULL, 0);
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+int srdma_control_take(struct srdma_control *c, struct srdma_ctl_msg *m)
+{
+	struct srdma_socket_fds none = { .n = 0 };
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	r = take_answer(c, m, &none, 0);
+	pthread_mutex_unlock(&c->lock);
+	srdma_socket_close_fds(&none);
 	return r;
 }
 

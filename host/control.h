@@ -69,4 +69,12 @@ int srdma_control_call_until(struct srdma_control *c, struct srdma_ctl_msg *m,
 			     const struct srdma_socket_fds *out,
 			     struct srdma_socket_fds *in, int64_t deadline);
 
+/*
+ * The two halves of a call, which do not wait. srdma_control_take() replaces
+ * the request *m by its answer; -ETIMEDOUT: it is not there yet, and *m is as it
+ * was. No other call may come between them.
+ */
+int srdma_control_ask(struct srdma_control *c, struct srdma_ctl_msg *m);
+int srdma_control_take(struct srdma_control *c, struct srdma_ctl_msg *m);
+
 #endif

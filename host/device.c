@@ -49,7 +49,7 @@ static int say_hello(struct srdma_device *d)
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_HELLO,
 				   .version = SRDMA_CTL_VERSION };
 	unsigned start = 0;
-	int r = srdma_control_call(d->control, &m, NULL, NULL);
+	int r = srdma_lasting_control_call(d->control, &m, NULL, NULL);
 
 	if (r)
 		return r;
@@ -115,25 +115,70 @@ static int set_worker(struct srdma_device *d, const char *worker)
 	return r;
 }
 
-int srdma_device_connect(const struct srdma_device *d,
-			 struct srdma_control **out, const char *path)
+static int connect_as(const struct srdma_device *d,
+		      struct srdma_lasting_control **out, const char *path,
+		      enum srdma_access_kind *kind)
 {
-	int remote;
+	struct srdma_lasting_control_params p = { 0 };
+	struct srdma_control *made;
+	int r;
 
-	return d->restricted
-		       ? srdma_access_connect(out, &d->agent, path, &remote)
-		       : srdma_control_connect(out, path,
-					       SRDMA_CONTROL_TIMEOUT_MS);
+	*out = NULL;
+	*kind = SRDMA_ACCESS_HERE;
+	r = d->restricted ? srdma_access_connect(&made, &d->agent, path, kind)
+			  : srdma_control_connect(&made, path,
+						  SRDMA_CONTROL_TIMEOUT_MS);
+	if (r)
+		return r;
+	if (*kind != SRDMA_ACCESS_HERE)
+		p.agent = &d->agent;
+	snprintf(p.path, sizeof(p.path), "%s", path);
+	return srdma_lasting_control_create(out, made, &p);
+}
+
+int srdma_device_connect(const struct srdma_device *d,
+			 struct srdma_lasting_control **out, const char *path)
+{
+	enum srdma_access_kind kind;
+
+	return connect_as(d, out, path, &kind);
 }
 
 static int greet(struct srdma_device *d)
 {
-	int r = d->restricted ? srdma_access_connect(&d->control, &d->agent,
-						     d->path, &d->remote)
-			      : srdma_control_connect(&d->control, d->path,
-						      SRDMA_CONTROL_TIMEOUT_MS);
+	enum srdma_access_kind kind;
+	int r = connect_as(d, &d->control, d->path, &kind);
 
-	return r ? r : say_hello(d);
+	if (r)
+		return r;
+	d->lasting = kind != SRDMA_ACCESS_HERE;
+	d->remote = kind == SRDMA_ACCESS_REMOTE;
+	return say_hello(d);
+}
+
+/* A worker over RDMA that is not at its socket may be behind a proxy
+ * (docs/control-link.md 7). Then the agent passes connections that may be made
+ * again. */
+static void prefer_lasting(struct srdma_device *d)
+{
+	const pid_t listener = srdma_lasting_control_pid(d->control);
+	struct srdma_lasting_control *other;
+	enum srdma_access_kind kind;
+
+	if (d->restricted || !*d->agent.path ||
+	    d->hello.host_kind == SRDMA_PORT_SHM ||
+	    d->hello.pid == (uint32_t)listener)
+		return;
+	d->restricted = 1;
+	if (!connect_as(d, &other, d->path, &kind) &&
+	    kind == SRDMA_ACCESS_LASTING) {
+		srdma_lasting_control_close(d->control);
+		d->control = other;
+		d->lasting = 1;
+		return;
+	}
+	srdma_lasting_control_close(other);
+	d->restricted = 0;
 }
 
 /* 1 if the worker may refuse this user, or is outside of this container.
@@ -151,7 +196,7 @@ static int greet_by_agent(struct srdma_device *d, int refusal)
 	int r;
 
 	snprintf(direct, sizeof(direct), "%s", srdma_error_text());
-	srdma_control_close(d->control);
+	srdma_lasting_control_close(d->control);
 	d->control = NULL;
 	d->restricted = 1;
 	r = greet(d);
@@ -165,6 +210,13 @@ static int greet_by_agent(struct srdma_device *d, int refusal)
 			       text, direct);
 }
 
+static void release(struct srdma_device *d)
+{
+	srdma_lasting_control_close(d->control);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent)
 {
@@ -174,6 +226,7 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	*device = NULL;
 	if (!d)
 		return srdma_error_set(-ENOMEM, "no memory");
+	pthread_mutex_init(&d->lock, NULL);
 	r = set_worker(d, worker);
 	if (!r)
 		r = set_agent(d, agent);
@@ -182,10 +235,10 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	if (may_be_of_others(r) && *d->agent.path)
 		r = greet_by_agent(d, r);
 	if (r) {
-		srdma_control_close(d->control);
-		free(d);
+		release(d);
 		return r;
 	}
+	prefer_lasting(d);
 	*device = d;
 	return 0;
 }
@@ -200,8 +253,7 @@ int srdma_close_device(struct srdma_device *d)
 				       "listeners: close them first",
 				       users);
 	if (d)
-		srdma_control_close(d->control);
-	free(d);
+		release(d);
 	return 0;
 }
 
@@ -221,8 +273,11 @@ int srdma_query_counter(struct srdma_device *d, const char *name,
 			uint64_t *value)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_STATS };
-	int r = srdma_control_call(d->control, &m, NULL, NULL);
+	int r;
 
+	pthread_mutex_lock(&d->lock);
+	r = srdma_lasting_control_call(d->control, &m, NULL, NULL);
+	pthread_mutex_unlock(&d->lock);
 	if (r)
 		return r;
 	for (unsigned i = 0; i < m.stats.count; i++) {

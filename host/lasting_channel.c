@@ -1,21 +1,14 @@
 #include "host/lasting_channel.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "host/error.h"
+#include "host/retry.h"
 #include "srdma/device.h"
-
-enum {
-	FIRST_PAUSE_MS = 50,
-	LAST_PAUSE_MS = 1000,
-};
 
 struct srdma_lasting_channel {
 	const struct srdma_agent_place *agent;
@@ -23,15 +16,9 @@ struct srdma_lasting_channel {
 	struct srdma_message again;
 	struct srdma_socket_fds fds;   /* beside `again` */
 	struct srdma_channel *channel; /* NULL: none is open */
-	/* Contains the socket of the channel, and the timer. A caller may have
-	 * it in an epoll instance of its own, which would lose a descriptor
-	 * that is replaced by dup2(). */
-	int epoll;
-	int timer;	 /* of the next attempt; -1: the agent is not away */
-	int confirmed;	 /* 1: after the first confirmation */
-	int64_t lost_at; /* when the end was noticed, ms */
-	int64_t pause;	 /* before the next attempt, ms */
-	int over;	 /* -errno of all further calls, or 0 */
+	struct srdma_retry retry;      /* under way: the agent is away */
+	int confirmed;		       /* 1: after the first confirmation */
+	int over;		       /* -errno of all further calls, or 0 */
 	char why[512];
 };
 
@@ -39,7 +26,7 @@ struct srdma_lasting_channel {
 
 static int is_away(const struct srdma_lasting_channel *l)
 {
-	return l->timer >= 0;
+	return srdma_retry_under_way(&l->retry);
 }
 
 /* No channel is opened any more: the socket is not needed. */
@@ -51,49 +38,11 @@ static int ended(struct srdma_lasting_channel *l, int rc)
 	return rc;
 }
 
-static void arm(const struct srdma_lasting_channel *l, int64_t ms)
-{
-	/* zero would disarm it */
-	const struct itimerspec when = {
-		.it_value = { .tv_sec = ms / 1000,
-			      .tv_nsec = ms % 1000 * 1000000 + 1 }
-	};
-
-	timerfd_settime(l->timer, 0, &when, NULL);
-}
-
-static void disarm(const struct srdma_lasting_channel *l)
-{
-	static const struct itimerspec never;
-
-	timerfd_settime(l->timer, 0, &never, NULL);
-}
-
-static int no_descriptor(int err)
-{
-	return srdma_error_set(-err, "no descriptor to wait for the agent: %s",
-			       strerror(err));
-}
-
-static int watch(const struct srdma_lasting_channel *l, int fd)
-{
-	struct epoll_event e = { .events = EPOLLIN };
-
-	return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &e) ? no_descriptor(errno)
-							  : 0;
-}
-
-/* close() is not enough: a child of fork() may have the file too. */
-static void unwatch(const struct srdma_lasting_channel *l, int fd)
-{
-	epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
-}
-
 static void close_channel(struct srdma_lasting_channel *l)
 {
 	if (l->channel)
-		unwatch(l, srdma_channel_fd(l->channel));
-	srdma_channel_close(l->channel);
+		srdma_retry_unwatch(&l->retry, srdma_channel_fd(l->channel));
+	srdma_channel_drop(l->channel);
 	l->channel = NULL;
 }
 
@@ -104,7 +53,7 @@ static int given_up(struct srdma_lasting_channel *l)
 	char why[400];
 
 	snprintf(why, sizeof(why), "%s", srdma_error_text());
-	arm(l, 0);
+	srdma_retry_alarm(&l->retry, 0);
 	return ended(l, srdma_error_set(-ECONNRESET,
 					"the agent ended, and there was no "
 					"other for %d s: %s",
@@ -121,22 +70,13 @@ static int lose(struct srdma_lasting_channel *l)
 		return ended(l, -ECONNRESET);
 	close_channel(l);
 	if (is_away(l)) {
-		if (srdma_socket_deadline(0) - l->lost_at >=
-		    SRDMA_AWAY_MAX_S * 1000)
+		if (srdma_retry_lasts(&l->retry, SRDMA_AWAY_MAX_S))
 			return given_up(l);
-		l->pause = l->pause * 2 < LAST_PAUSE_MS ? l->pause * 2
-							: LAST_PAUSE_MS;
-		arm(l, l->pause);
+		srdma_retry_again(&l->retry);
 		return 0;
 	}
-	l->lost_at = srdma_socket_deadline(0);
-	l->pause = FIRST_PAUSE_MS;
-	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	r = l->timer < 0 ? no_descriptor(errno) : watch(l, l->timer);
-	if (r)
-		return ended(l, r);
-	arm(l, l->pause);
-	return 0;
+	r = srdma_retry_begin(&l->retry);
+	return r ? ended(l, r) : 0;
 }
 
 static int away(const struct srdma_lasting_channel *l)
@@ -155,7 +95,7 @@ static int try_again(struct srdma_lasting_channel *l)
 
 	if (r)
 		return r;
-	r = watch(l, srdma_channel_fd(l->channel));
+	r = srdma_retry_watch(&l->retry, srdma_channel_fd(l->channel));
 	if (r)
 		close_channel(l);
 	return r;
@@ -165,12 +105,12 @@ static int try_again(struct srdma_lasting_channel *l)
 static int reopen(struct srdma_lasting_channel *l, int64_t deadline)
 {
 	for (;;) {
-		int r = srdma_socket_wait(l->timer, POLLIN, deadline);
+		int r = srdma_retry_wait(&l->retry, deadline);
 
 		if (r)
 			return r == -ETIMEDOUT ? away(l) : r;
 		if (!try_again(l)) {
-			disarm(l);
+			srdma_retry_alarm(&l->retry, -1);
 			return 0;
 		}
 		r = lose(l);
@@ -182,11 +122,7 @@ static int reopen(struct srdma_lasting_channel *l, int64_t deadline)
 static void confirm(struct srdma_lasting_channel *l)
 {
 	l->confirmed = 1;
-	if (is_away(l)) {
-		unwatch(l, l->timer);
-		close(l->timer);
-		l->timer = -1;
-	}
+	srdma_retry_end(&l->retry);
 }
 
 /* --- interface ----------------------------------------------------------- */
@@ -194,14 +130,14 @@ static void confirm(struct srdma_lasting_channel *l)
 static int start(struct srdma_lasting_channel *l,
 		 const struct srdma_message *first)
 {
-	int r;
+	int r = srdma_retry_open(&l->retry);
 
-	l->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (l->epoll < 0)
-		return no_descriptor(errno);
+	if (r)
+		return r;
 	r = srdma_channel_open(&l->channel, l->agent, first, &l->fds,
 			       SRDMA_CHANNEL_TIMEOUT_MS);
-	return r ? r : watch(l, srdma_channel_fd(l->channel));
+	return r ? r
+		 : srdma_retry_watch(&l->retry, srdma_channel_fd(l->channel));
 }
 
 int srdma_lasting_open(struct srdma_lasting_channel **out,
@@ -223,7 +159,6 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 	memset(p->again, 0, sizeof(*p->again));
 	if (p->fd >= 0)
 		l->fds.fd[l->fds.n++] = p->fd;
-	l->timer = -1;
 	r = start(l, p->first);
 	if (r) {
 		srdma_lasting_close(l);
@@ -247,6 +182,31 @@ static int agent_ended(const struct srdma_lasting_channel *l, int r)
 	return r == -ECONNRESET && srdma_channel_ended(l->channel);
 }
 
+/* 1 if a proxy has no link, or an agent no worker: a later attempt may
+ * succeed. */
+static int is_absent(const struct srdma_lasting_channel *l,
+		     const struct srdma_agent_event *e)
+{
+	return is_away(l) && !strcmp(e->event, "error") &&
+	       !strcmp(e->code, "worker");
+}
+
+/* Handles an event. 1: another agent is needed, for which it was prepared. */
+static int handle(struct srdma_lasting_channel *l,
+		  const struct srdma_agent_event *e)
+{
+	if (is_absent(l, e)) {
+		srdma_channel_error(e);
+		lose(l);
+		return 1;
+	}
+	if (!strcmp(e->event, l->confirms))
+		confirm(l);
+	if (!strcmp(e->event, "error"))
+		ended(l, srdma_channel_error(e));
+	return 0;
+}
+
 int srdma_lasting_next(struct srdma_lasting_channel *l,
 		       struct srdma_agent_event *e, int64_t deadline)
 {
@@ -263,10 +223,8 @@ int srdma_lasting_next(struct srdma_lasting_channel *l,
 			lose(l);
 			continue;
 		}
-		if (!r && !strcmp(e->event, l->confirms))
-			confirm(l);
-		if (!r && !strcmp(e->event, "error"))
-			ended(l, srdma_channel_error(e));
+		if (!r && handle(l, e))
+			continue;
 		return r == -ETIMEDOUT && is_away(l) ? away(l) : r;
 	}
 }
@@ -293,7 +251,7 @@ int srdma_lasting_over(const struct srdma_lasting_channel *l)
 
 int srdma_lasting_fd(const struct srdma_lasting_channel *l)
 {
-	return l->epoll;
+	return l->retry.epoll;
 }
 
 void srdma_lasting_close(struct srdma_lasting_channel *l)
@@ -302,10 +260,7 @@ void srdma_lasting_close(struct srdma_lasting_channel *l)
 		return;
 	srdma_channel_close(l->channel);
 	srdma_socket_close_fds(&l->fds);
-	if (l->timer >= 0)
-		close(l->timer);
-	if (l->epoll >= 0)
-		close(l->epoll);
+	srdma_retry_close(&l->retry);
 	srdma_message_free(&l->again);
 	free(l);
 }

@@ -36,6 +36,7 @@ int srdma_lasting_open(struct srdma_lasting_channel **out,
 /*
  * Waits for the next event, as srdma_channel_next(). While the agent is away,
  * looks for another one: after 50 ms, then with doubling pauses of at most 1 s.
+ * One that answers with an `error` of code `worker` is away too.
  * -EAGAIN: the agent is away at the deadline.
  *
  * The channel is over, and its socket is closed, after -ECONNRESET: an attempt

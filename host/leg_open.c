@@ -34,13 +34,14 @@ static int ask(struct srdma_pd *pd, uint32_t ring,
 
 	m.open.ring = ring;
 	m.open.flags = *pd->group ? SRDMA_CTL_SHARED : 0;
-	r = srdma_control_call(pd->control, &m, out, in);
+	r = srdma_lasting_control_call(pd->control, &m, out, in);
 	if (r)
 		return r;
 	*answer = m.opened;
 	srdma_wipe(&m.opened, sizeof(m.opened));
 	pd->number = answer->leg;
 	memcpy(pd->token, answer->token, sizeof(pd->token));
+	srdma_lasting_control_set_leg(pd->control, pd->token);
 	return 0;
 }
 
@@ -55,8 +56,9 @@ static int open_shm(struct srdma_pd *pd, uint32_t ring)
 		return srdma_error_set(r, "shared memory for %u records: %s",
 				       ring, strerror(-r));
 	pd->leg = srdma_leg_shm_base(
-		leg,
-		pd->device->restricted ? 0 : srdma_control_pid(pd->control));
+		leg, pd->device->restricted
+			     ? 0
+			     : srdma_lasting_control_pid(pd->control));
 	memcpy(out.fd, srdma_leg_shm_fds(leg),
 	       sizeof(int) * SRDMA_LEG_SHM_OPEN_FDS);
 	r = ask(pd, ring, &out, &in, &answer);

@@ -212,6 +212,8 @@ static int get_field(struct srdma_agent_event *e, const char *name,
 		return get_port(&e->port, value);
 	if (!strcmp(name, "remote"))
 		return get_bool(&e->remote, value);
+	if (!strcmp(name, "lasting"))
+		return get_bool(&e->lasting, value);
 	if (!strcmp(name, "identity"))
 		return get_whole_text(e->peer.identity,
 				      sizeof(e->peer.identity), value);

@@ -42,7 +42,8 @@ struct srdma_agent_event {
 	int has_arrival;
 	uint64_t wish; /* renewed */
 	uint16_t port; /* listening, at an address of the agent */
-	int remote;    /* opened: 1 if the worker is on another computer */
+	int remote;    /* opened: 1 if worker and agent are elsewhere */
+	int lasting;   /* opened: 1 if the connection may be made again */
 	struct srdma_connection_info peer; /* identity also: arrived */
 };
 

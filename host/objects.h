@@ -5,24 +5,27 @@
 #ifndef SRDMA_HOST_OBJECTS_H
 #define SRDMA_HOST_OBJECTS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include "host/channel.h"
-#include "host/control.h"
 #include "host/host.h"
+#include "host/lasting_control.h"
 #include "host/leg.h"
 #include "srdma/device.h"
 #include "srdma/memory.h"
 #include "srdma/queue.h"
 
 struct srdma_device {
-	struct srdma_control *control; /* to worker process 0 */
+	struct srdma_lasting_control *control; /* to worker process 0 */
+	pthread_mutex_t lock;		       /* of control */
 	struct srdma_ctl_hello_answer hello;
 	char path[SRDMA_SOCKET_PATH]; /* control socket of process 0 */
 	struct srdma_agent_place agent;
 	int restricted;	  /* 1: connections to the worker come from the agent */
-	int remote;	  /* 1: the worker is on another computer */
+	int lasting;	  /* 1: the worker is on another computer */
+	int remote;	  /* 1: the agent too */
 	atomic_uint next; /* worker process of the next PD */
 	atomic_uint users; /* PDs and listeners */
 };
@@ -31,7 +34,7 @@ enum { SRDMA_GROUP_MAX = 64 };
 
 struct srdma_pd {
 	struct srdma_device *device;
-	struct srdma_control *control; /* the leg ends with it */
+	struct srdma_lasting_control *control; /* the leg ends with it */
 	struct srdma_host_leg *leg;
 	struct srdma_host *host;
 	struct srdma_qp *qps; /* list */
@@ -66,9 +69,10 @@ struct srdma_mr {
 };
 
 /* A new connection to the worker process at the path, of the device's kind.
- * Errors of srdma_control_connect() and srdma_access_connect(). */
+ * Errors of srdma_control_connect(), srdma_access_connect() and
+ * srdma_lasting_control_create(). */
 int srdma_device_connect(const struct srdma_device *d,
-			 struct srdma_control **out, const char *path);
+			 struct srdma_lasting_control **out, const char *path);
 
 /* 0, or -ENOTSUP: this library has no legs of the kind that the worker of the
  * device has. Sets the error text. */
@@ -90,10 +94,11 @@ int srdma_pd_gone(struct srdma_pd *pd);
 void srdma_pd_check_leg(struct srdma_pd *pd, int64_t deadline);
 
 /*
- * srdma_control_call() for a request about the leg of the PD.
+ * srdma_lasting_control_call() for a request about the leg of the PD.
  * -ENOTCONN: the worker or the leg has ended; the outstanding requests of the
  * PD fail then. A request that makes an object (REG_MR, INIT, INSTALL) and
- * times out may succeed later, with a result that is lost: it ends the leg.
+ * times out may succeed later, with a result that is lost: it ends the leg,
+ * unless the worker is on another computer.
  */
 int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
 		  const struct srdma_socket_fds *out);

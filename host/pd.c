@@ -48,7 +48,7 @@ static uint32_t choose(struct srdma_device *d, uint32_t wanted)
 static int watch(struct srdma_pd *pd)
 {
 	const int fds[] = { pd->leg->ops->fd(pd->leg),
-			    srdma_control_fd(pd->control) };
+			    srdma_lasting_control_fd(pd->control) };
 
 	pd->epoll = epoll_create1(EPOLL_CLOEXEC);
 	for (unsigned i = 0; i < 2 && pd->epoll >= 0; i++) {
@@ -68,7 +68,7 @@ static void release(struct srdma_pd *pd)
 	if (pd->epoll >= 0)
 		close(pd->epoll);
 	srdma_host_destroy(pd->host);
-	srdma_control_close(pd->control);
+	srdma_lasting_control_close(pd->control);
 	if (pd->leg)
 		pd->leg->ops->destroy(pd->leg);
 	srdma_wipe(pd, sizeof(*pd));
@@ -148,16 +148,18 @@ static void fail(struct srdma_pd *pd)
 
 int srdma_pd_gone(struct srdma_pd *pd)
 {
-	if (!pd->gone &&
-	    (pd->leg->ops->ended(pd->leg) || !srdma_control_alive(pd->control)))
+	if (!pd->gone && (pd->leg->ops->ended(pd->leg) ||
+			  !srdma_lasting_control_alive(pd->control)))
 		fail(pd);
 	return pd->gone;
 }
 
 static int leg_ended(const struct srdma_pd *pd)
 {
-	const char *why = pd->leg->ops->ended(pd->leg);
+	const char *why = srdma_lasting_control_over(pd->control);
 
+	if (!why)
+		why = pd->leg->ops->ended(pd->leg);
 	return srdma_error_set(
 		-ENOTCONN,
 		"the leg at the worker %s has ended%s%s: close "
@@ -173,7 +175,8 @@ static int attach(struct srdma_pd *pd, int64_t deadline)
 	int r;
 
 	memcpy(m.token, pd->token, sizeof(m.token));
-	r = srdma_control_call_until(pd->control, &m, NULL, NULL, deadline);
+	r = srdma_lasting_control_call_until(pd->control, &m, NULL, NULL,
+					     deadline);
 	srdma_wipe(&m, sizeof(m));
 	return r;
 }
@@ -208,16 +211,19 @@ int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
 	const uint16_t kind = m->kind;
 	int r;
 
+	/* With a leg that ended, no other connection can be made. */
+	if (!pd->gone && pd->leg->ops->ended(pd->leg))
+		fail(pd);
 	if (pd->gone)
 		return leg_ended(pd);
-	r = srdma_control_call(pd->control, m, out, NULL);
+	r = srdma_lasting_control_call(pd->control, m, out, NULL);
 	if (r == -EPERM || r == -ENOENT)
 		r = refused(pd, r);
 	else if (r == -ECONNRESET)
 		r = leg_ended(pd);
 	if (r == -ENOTCONN)
 		fail(pd);
-	if (r == -ETIMEDOUT && makes_object(kind))
-		srdma_control_end(pd->control);
+	if (r == -ETIMEDOUT && makes_object(kind) && !pd->device->lasting)
+		srdma_lasting_control_end(pd->control);
 	return r;
 }

@@ -28,6 +28,14 @@ static void drop(uint64_t *set, unsigned user)
 	set[user / 64] &= ~(UINT64_C(1) << user % 64);
 }
 
+static int any(const uint64_t *set)
+{
+	for (unsigned i = 0; i < LEGS_USERS / 64; i++)
+		if (set[i])
+			return 1;
+	return 0;
+}
+
 static int may_use(const struct legs *t, const struct leg_entry *e,
 		   unsigned user)
 {
@@ -82,6 +90,7 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 		e->id = srdma_relay_leg_id(leg);
 		e->opener = *opener;
 		put(e->users, opener->connection);
+		put(e->owners, opener->connection);
 		return 0;
 	}
 	return -ENOSPC;
@@ -104,7 +113,7 @@ void legs_adopt(struct legs *t, unsigned user, uint32_t keep_s,
 	if (!e || !e->opener.keep)
 		return;
 	unkeep(t, e);
-	e->opener.connection = user;
+	put(e->owners, user);
 	e->opener.keep = keep_s;
 }
 
@@ -214,7 +223,10 @@ void legs_leave(struct legs *t, unsigned user)
 		if (e->id == 0 || !has(e->users, user))
 			continue;
 		drop(e->users, user);
-		if (e->until || e->opener.connection != user)
+		if (!has(e->owners, user))
+			continue;
+		drop(e->owners, user);
+		if (any(e->owners))
 			continue;
 		if (is_kept(t, e))
 			keep(t, e);

@@ -1,10 +1,9 @@
 /*
  * Access of control connections to legs (docs/local-interface.md 3). The
- * connection that opened a leg owns it, or one that adopted it (3.9). The end
- * of the owner closes the leg, or leaves it without one for some time;
- * connections that sent ATTACH may use
- * it, and so may the agent. A connection is identified by a number below
- * LEGS_USERS.
+ * connection that opened a leg owns it, and those that adopted it do (3.9). The
+ * end of the last owner closes the leg, or leaves it without one for some time;
+ * connections that sent ATTACH may use it, and so may the agent. A connection
+ * is identified by a number below LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H
@@ -16,13 +15,12 @@
 
 enum { LEGS_USERS = ACCOUNTS_CONNECTIONS };
 
-/* By whom a leg was opened, and who owns it. */
 struct legs_opener {
-	unsigned connection;	 /* the owner */
+	unsigned connection;
 	uint32_t user;		 /* that connected it */
 	struct account *account; /* to which it is charged; NULL: none */
-	uint32_t keep; /* s for which the leg outlives the connection, if it
-			  has an account */
+	uint32_t keep; /* s for which the leg outlives its owners, if it has
+			  an account */
 };
 
 struct legs {
@@ -36,7 +34,8 @@ struct legs {
 		uint64_t until; /* ns, when a leg without an owner ends; 0: it
 				   has one */
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
-						    including the owner */
+						    including the owners */
+		uint64_t owners[LEGS_USERS / 64];
 	} entry[SRDMA_MAX_LEGS];
 };
 
@@ -46,8 +45,8 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
 /*
- * Let a connection with the account of a leg, and with this keep, own it, if the
- * leg has no owner or outlives the one that it has.
+ * Let a connection with the account of a leg own it too, and let the leg have
+ * this keep, if its owners have one.
  */
 void legs_adopt(struct legs *t, unsigned user, uint32_t keep,
 		const struct srdma_leg *leg);

@@ -37,7 +37,7 @@ class Context(Resource):
     $SRDMA_HOST_DEVICE, else the device of the kernel's route to the worker (rdma.md).
     Raises NoWorkerError, another DeviceError, LocalError, or Timeout.
 
-    remote: True if the worker is on another computer (control-link.md).
+    remote: True if worker and agent are on another computer (control-link.md).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Context(Resource):
         self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
         self._agent_user = agent_uid(agent_user)
         self.device = os.environ.get("SRDMA_HOST_DEVICE") or None if device is None else device
-        self._restricted = self.remote = False
+        self._restricted = self.remote = self._lasting = False
         self._control, self.hello = self._first_connection()
         try:
             if self.remote and self.hello.host_kind == HostKind.SHM:
@@ -106,7 +106,8 @@ class Context(Resource):
     def _first_connection(self) -> tuple[Control, Hello]:
         """The connection to worker process 0, and its HELLO."""
         try:
-            return _greet(Control.connect(self.path, self._timeout), self._timeout)
+            direct = _greet(Control.connect(self.path, self._timeout), self._timeout)
+            return self._lasting_one() or direct if self._may_be_far(*direct) else direct
         except (NoWorkerError, WorkerGone) as direct:
             # A worker of root with --agent-uid closes connections of other users after connect().
             if not self._agent_path or not _may_be_of_others(direct):
@@ -122,8 +123,27 @@ class Context(Resource):
                 raise
 
     def _from_agent(self, path: Path) -> Control:
-        control, self.remote = worker_connection(self._system_agent(), path, self._timeout)
-        return control
+        passed = worker_connection(self._system_agent(), path, self._timeout)
+        self.remote, self._lasting = passed.remote, passed.lasting
+        return passed.control
+
+    def _may_be_far(self, control: Control, hello: Hello) -> bool:
+        """True if a proxy may be at the socket of the worker (control-link.md 7)."""
+        local = hello.host_kind == HostKind.SHM or control.is_of(hello.pid)
+        return bool(self._agent_path) and not local
+
+    def _lasting_one(self) -> tuple[Control, Hello] | None:
+        """A connection of the agent, if it may be made again and is to this worker."""
+        try:
+            control = self._from_agent(self.path)
+        except Error:  # it has none for this program
+            return None
+        if self.remote or not self._lasting:
+            self.remote = self._lasting = False
+            control.close()
+            return None
+        self._restricted = True
+        return _greet(control, self._timeout)
 
     @property
     def threads(self) -> int:
@@ -151,8 +171,8 @@ class Context(Resource):
 
     def lasting(self, control: Control, thread: int = 0, token: bytes = b"") -> Control:
         """The control connection of this Context, or of a PD with this token. If the worker is on
-        another computer, it is made again when it ends (control-link.md 4)."""
-        if not self.remote:
+        another computer, it is made again when it ends (control-link.md 2.5)."""
+        if not self._lasting:
             return control
         path = thread_path(self.path, thread)
 

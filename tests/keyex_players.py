@@ -53,7 +53,8 @@ class FakeWorker(threading.Thread):
     `agents`, the flags of AGENT; `kept`, the bodies of KEEP.
     gone: QPs that have ended, for PROVE, REKEY and ADOPT. tokens: the legs of ATTACH, None for any.
     owner: user and account of the leg. others: AGENTs refused (EBUSY) because of another agent.
-    processes and gid: in HELLO. foreign: QPs of other legs, for REKEY.
+    processes and gid: in HELLO. foreign: QPs of other legs, for REKEY. away: new connections end
+    at once, as those of a proxy without a link.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default; refused: of
     this QP only. busy: direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and
@@ -96,12 +97,21 @@ class FakeWorker(threading.Thread):
         self.others = 0
         self.processes, self.gid = 1, b""
         self.foreign: set[int] = set()
+        self.away = False
         self.kept: list[tuple[tuple[int, ...], bytes]] = []
+        self._open: set[socket.socket] = set()
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.bind(os.fspath(self.path))
         self._server.listen()
         self._stop_r, self._stop_w = os.pipe()
         self.start()
+
+    def cut(self) -> None:
+        """End all connections, as a link does. There is no other one while `away`."""
+        self.away = True
+        for conn in [*self._open]:
+            with contextlib.suppress(OSError):  # the thread closed it
+                conn.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -121,10 +131,15 @@ class FakeWorker(threading.Thread):
             conn = key.fileobj
             assert isinstance(conn, socket.socket)
             if conn is self._server:
-                selector.register(self._server.accept()[0], selectors.EVENT_READ)
+                accepted = self._server.accept()[0]
+                selector.register(accepted, selectors.EVENT_READ)
+                self._open.add(accepted)
                 self.connections += 1
+                if self.away:
+                    accepted.shutdown(socket.SHUT_RDWR)
             elif not self._request(conn):
                 selector.unregister(conn)
+                self._open.discard(conn)
                 conn.close()
         return True
 

@@ -12,7 +12,9 @@
  * -ENOTCONN: the worker, or the leg, has ended: close all objects of the PD;
  * -ETIMEDOUT: no answer in 10 s. srdma_alloc_mr(), srdma_reg_mr(),
  * srdma_create_qp() and srdma_install_cap() then end the leg of the PD, because
- * the worker may still make the object;
+ * the worker may still make the object. With a worker on another computer they
+ * do not, and -ETIMEDOUT also means that the control link ended during the
+ * call, or that there is none: call again (docs/c-library.md 6);
  * -EPROTO: an illegal answer; -ENOMEM; another -errno of the socket, such as
  * -ENOBUFS.
  * A refusal of the worker is its errno (docs/local-interface.md 3).

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from srdma import plain_cbor
 from srdma.agent.client import SystemAgent, error_of, message_of
@@ -20,9 +20,17 @@ from srdma.errors import DeviceError, RefusedError, Timeout
 _EVENT_MAX = 65536
 
 
-def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> tuple[Control, bool]:
-    """A connection to the worker process at `path`, as the agent's policy names it, and whether
-    the worker is on another computer (control-link.md).
+class Passed(NamedTuple):
+    """A connection to a worker process. remote: the agent is on another computer too; lasting: the
+    connection may end while its leg goes on (control-link.md)."""
+
+    control: Control
+    remote: bool
+    lasting: bool
+
+
+def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> Passed:
+    """A connection to the worker process at `path`, as the agent's policy names it.
 
     Raises LocalError if the policy does not grant it, RefusedError with EDQUOT if this user has
     too many, Timeout, DeviceError.
@@ -30,7 +38,9 @@ def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> tuple[C
     event, fds = _asked(agent, {"do": "open", "worker": os.path.abspath(path)}, timeout)
     if event.get("event") == "opened" and len(fds) == 1:
         sock = socket.socket(fileno=fds[0])
-        return Control(sock, f"the worker at {path}"), bool(event.get("remote"))
+        remote = bool(event.get("remote"))
+        lasting = remote or bool(event.get("lasting"))
+        return Passed(Control(sock, f"the worker at {path}"), remote, lasting)
     for fd in fds:
         os.close(fd)
     if event.get("code") == "quota":

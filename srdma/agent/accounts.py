@@ -82,15 +82,17 @@ def check_owner(user: User, opener: int, charged: str) -> None:
         )
 
 
-def restricted(path: Path, trusted: int | None, user: User, limits: Limits) -> Control:
+def restricted(
+    path: Path, trusted: int | None, user: User, limits: Limits, *, keep: bool
+) -> Control:
     """A connection to a worker process for a program of this user; the caller closes it.
 
-    trusted: see Control.connect(). Raises NoWorkerError, RefusedError.
+    trusted: see Control.connect(). keep: its legs outlive it. Raises NoWorkerError, RefusedError.
     """
     control = Control.connect(path, user=trusted)
     try:
         control.agent()
-        control.restrict(account(user), limits, KEPT if host_of(user) else 0)
+        control.restrict(account(user), limits, KEPT if keep else 0)
     except BaseException:
         control.close()
         raise

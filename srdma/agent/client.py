@@ -334,6 +334,8 @@ class ConnectionChannel(_Channel):
         """Process one event after `ready`. Raises Timeout if none arrives."""
         try:
             event = self._event(deadline)
+            if self._lost_at:
+                _check_present(event)
         except (DeviceError, ClosedError) as e:
             if isinstance(e, DeviceError) and self._may_rejoin():
                 self._rejoin()
@@ -465,6 +467,8 @@ class ListenerChannel(_Channel):
         while True:
             try:
                 event = self._event(deadline)
+                if lost_at:
+                    _check_present(event)
             except DeviceError:
                 now = time.monotonic()
                 lost_at = lost_at or now
@@ -480,6 +484,13 @@ class ListenerChannel(_Channel):
                 if event.get("event") != "listening":
                     return event
                 lost_at = 0.0
+
+
+def _check_present(event: Mapping[str, Any]) -> None:
+    """Raises DeviceError if a proxy has no link, or an agent no worker: a later attempt may
+    succeed."""
+    if event.get("event") == "error" and event["code"] == "worker":
+        raise DeviceError(event["text"])
 
 
 def error_of(event: Mapping[str, Any]) -> Error:

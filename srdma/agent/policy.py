@@ -26,8 +26,8 @@ from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
-    "worker", "worker_user", "socket", "mode", "key_log", "clock", "listen", "quota", "container",
-    "identity", "peer", "control", "host",
+    "worker", "worker_user", "worker_remote", "socket", "mode", "key_log", "clock", "listen",
+    "quota", "container", "identity", "peer", "control", "host",
 }  # fmt: skip
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
@@ -43,6 +43,7 @@ class Private:
     """
 
     worker_user: int | None = None
+    worker_remote = False
 
     def __init__(self, clock: SystemClock | None = None) -> None:
         self._clock = ClockRule(clock=clock or SystemClock())
@@ -117,6 +118,7 @@ class Policy:
         self.listen = listen
         self.peers = peers
         self.worker_user = worker_user
+        self.worker_remote = fields.get("worker_remote", False)
         self.doors = doors
         self.control, self.hosts = control, hosts
         self._limits, self._doors = limits, {door.name: door for door in doors}
@@ -266,8 +268,9 @@ def _read(path: Path) -> dict[str, Any]:
     mode = fields.get("mode", MODE)
     if type(mode) is not int or not 0 <= mode <= 0o777:
         raise PolicyError(f"{path}: mode must be 0 to 0o777")
-    if type(fields.get("key_log", False)) is not bool:
-        raise PolicyError(f"{path}: key_log must be true or false")
+    for name in ("key_log", "worker_remote"):
+        if type(fields.get(name, False)) is not bool:
+            raise PolicyError(f"{path}: {name} must be true or false")
     if fields.get("clock", PLAUSIBLE) not in DEMANDS:
         raise PolicyError(f"{path}: clock must be one of {', '.join(DEMANDS)}")
     return fields

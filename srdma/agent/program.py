@@ -21,10 +21,11 @@ from typing import Any
 
 from srdma.agent import port as agent_port
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
+from srdma.agent.harden import harden
 from srdma.agent.heap import collect_less
 from srdma.agent.policy import Policy, Private
 from srdma.agent.remote.hosts import Hosts
-from srdma.agent.service import Service, harden
+from srdma.agent.service import Service
 from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
 from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
@@ -77,6 +78,8 @@ async def serve_sockets(
     works.append(reload(policy, partial(service.withdraw, policy.permits), signals.hup, audit))
     if port:
         works.append(service.serve_port(port, policy))
+    if policy.worker_remote:
+        works.append(service.follow(policy.worker))
     if control:
         works.append(Hosts(control, policy, service).run())
     await signals.until_over(works, partial(service.close, restart=True))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import itertools
-import resource
 import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from srdma import gid as gids
-from srdma.agent.accounts import User, account, restricted
+from srdma.agent.accounts import User, account, host_of, restricted
 from srdma.agent.audit import Audit, no_audit
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.closing import close_drained
@@ -28,56 +26,37 @@ from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
-from srdma.agent.remote.entries import HostEntry
+from srdma.agent.rule import Rule
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
 from srdma.agent.worker import Worker
-from srdma.control import Control, Limits, peer_of, thread_path
-from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
+from srdma.control import Control, peer_of, thread_path
+from srdma.errors import (
+    DeviceError,
+    Error,
+    LocalError,
+    NoWorkerError,
+    RefusedError,
+    Timeout,
+    WorkerGone,
+)
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 from srdma.keyex.streams import BUSY
 
-PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
 FREE = 2.0  # seconds for which the port of a listener that ended may be in use
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
+BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
+AWAY = "no link to the computer of the worker: see the proxy"
 
 Own = Callable[[], Identity]
 Kept = tuple[Session, Worker] | None
-
-
-class Rule(Protocol):
-    """The rights of programs: policy.Private or policy.Policy. Raises ExchangeError."""
-
-    @property
-    def worker_user(self) -> int | None: ...
-
-    def current(self, settings: Mapping[str, Any], user: User) -> Callable[[], Identity]: ...
-
-    def worker_at(self, path: Path) -> Path: ...
-
-    def check_user(self, user: User) -> None: ...
-
-    def limits(self, user: User) -> Limits: ...
-
-    def peer_at(self, gid: bytes) -> Peer: ...
-
-    def host_at(self, user: User) -> HostEntry: ...
-
-
-def harden() -> None:
-    """Forbid core dumps and tracing by processes of the same user; use all descriptors."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
 
 
 class Service:
@@ -98,6 +77,7 @@ class Service:
         self.rendezvous = self._admission.rendezvous
         self.turns = Turns()
         self._met: set[Worker] = set()
+        self._away = False  # the worker is on another computer, and there is no link
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users: Counter[User] = Counter()  # channels of each user
@@ -160,6 +140,27 @@ class Service:
             except (NoWorkerError, WorkerGone, Timeout) as error:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
 
+    @property
+    def worker_remote(self) -> bool:
+        """See House."""
+        return self._rule.worker_remote
+
+    async def follow(self, path: Path) -> NoReturn:
+        """The worker is on another computer: at each end of the link, do what the end and the
+        next start of an agent do (control-link.md 7). path: as in take_over()."""
+        while True:
+            try:
+                worker = await self._kept(self._rule.worker_at(path))
+                if self._away:
+                    await self.take_over(path)
+            except (DeviceError, Timeout):
+                await asyncio.sleep(BACK_EVERY)
+                continue
+            self._away = False
+            await asyncio.wait([worker.ended])
+            self._away = True
+            await self.close(restart=True)
+
     async def _kept(self, path: Path) -> Worker:
         """See Keeper.worker(). The GID of a worker is known from here on, until it ends.
 
@@ -184,7 +185,7 @@ class Service:
         return self._rule.peer_at(gid)
 
     def keep(self, record: Record, worker: Worker) -> None:
-        """See session.House. Without it the session goes on, until the agent ends."""
+        """See House. Without it the session goes on, until the agent ends."""
         if not self._keeper:
             return
         try:
@@ -282,6 +283,8 @@ class Service:
         """Do what the first message says. Returns a session that is READY."""
         async with asyncio.timeout(SETTINGS_TIMEOUT):
             settings = await channel.message() or {}
+        if self._away:
+            raise ExchangeError("worker", AWAY)
         match settings:
             case {"do": "listen"}:
                 await self._listen(channel, settings)
@@ -423,7 +426,8 @@ class Service:
     async def _pass_on(self, channel: Channel, path: Path) -> None:
         control = await self.restricted(path, channel.uid)
         with contextlib.closing(control), contextlib.suppress(OSError):  # the program has ended
-            channel.pass_on("opened", control.fileno())
+            lasting = {"lasting": True} if self.worker_remote else {}
+            channel.pass_on("opened", control.fileno(), **lasting)
 
     async def restricted(self, path: Path, user: User) -> Control:
         """A connection to the worker for a program that may not connect itself (agent.md 9). The
@@ -438,7 +442,8 @@ class Service:
         await self._keeper.worker(path)
         limits = self._rule.limits(user)
         try:
-            control = restricted(path, self._rule.worker_user, user, limits)
+            keep = self.worker_remote or host_of(user) != ""
+            control = restricted(path, self._rule.worker_user, user, limits, keep=keep)
         except RefusedError as error:
             code = "quota" if error.errno == errno.EDQUOT else "worker"
             raise ExchangeError(code, str(error)) from None

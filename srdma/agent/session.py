@@ -15,19 +15,18 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from srdma.agent.accounts import host_of
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
+from srdma.agent.house import House
 from srdma.agent.meeting import Address, Meeting, agent_of
-from srdma.agent.peers import Peer
 from srdma.agent.record import Record
-from srdma.agent.rendezvous import Call, Rendezvous
+from srdma.agent.rendezvous import Call
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import Bell, Closed, Watched
-from srdma.agent.upkeep import House as Shared
 from srdma.agent.upkeep import Upkeep
 from srdma.agent.worker import Worker
 from srdma.control import Direction
@@ -56,20 +55,6 @@ WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
 UNLINKED = "the link to the computer of the program ended during the key exchange"
 LOST = "lost"  # `do` of the last message of a channel whose program is on a computer out of reach
-
-
-class House(Shared, Protocol):
-    """The services that the sessions of an agent share."""
-
-    rendezvous: Rendezvous
-
-    def peer_at(self, gid: bytes) -> Peer:
-        """See Peers.at()."""
-
-    def audit(self, event: str, **fields: object) -> None: ...
-
-    def keep(self, record: Record, worker: Worker) -> None:
-        """Let the worker keep a session for an agent that restarts."""
 
 
 class Session:
@@ -156,8 +141,7 @@ class Session:
             elif RESTART in end.args:
                 if self._setup:  # the next agent does not get this session
                     self._expire_qps()
-                if meeting := self._meeting:
-                    meeting.drop()
+                self._drop()
             else:
                 await self._closed(Closed())
             raise
@@ -167,9 +151,17 @@ class Session:
                 meeting.refuse(ExchangeError("worker", "a fault of this end's agent"))
             raise
 
+    def _drop(self) -> None:
+        """Neither the peer nor the program learns of the end."""
+        if meeting := self._meeting:
+            meeting.drop()
+
     async def _over(self, end: Exception) -> None:
         """The work ended."""
         assert self._worker
+        if self._upkeep and self._house.worker_remote and not self._worker.alive():
+            self._drop()
+            return
         # The program may close because the worker ended, before this process has noticed it.
         if isinstance(end, Closed) and not self._worker.alive():
             await self._failed(ExchangeError("gone", WORKER_ENDED))

@@ -70,9 +70,9 @@ class Proxy(Agent):
 
     def connect(self, worker: Path, timeout: float = WAIT) -> Control:
         """A connection of a program of this host to the worker of the NIC."""
-        control, remote = worker_connection(SystemAgent(self.socket), worker, timeout)
-        assert remote
-        return control
+        passed = worker_connection(SystemAgent(self.socket), worker, timeout)
+        assert passed.remote and passed.lasting
+        return passed.control
 
 
 @dataclass

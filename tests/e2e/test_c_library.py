@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -180,18 +180,27 @@ def test_rendezvous(pki: Path, tmp_path: Path) -> None:
 
 
 class Writer:
-    """tests/e2e/library/restart.c: WRITEs between two workers, in one process."""
+    """tests/e2e/library/restart.c: WRITEs between two workers, in one process.
 
-    def __init__(self, site: Site, agents: list[SystemAgent]) -> None:
+    more: environment of the program. wrapper: a command that runs it.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Path],
+        agents: Sequence[SystemAgent],
+        more: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+    ) -> None:
         environment = {
-            "SRDMA_A": str(site.a.control),
-            "SRDMA_B": str(site.b.control),
+            "SRDMA_A": str(workers[0]),
+            "SRDMA_B": str(workers[1]),
             "SRDMA_AGENT_A": str(agents[0].socket),
             "SRDMA_AGENT_B": str(agents[1].socket),
         }
         self._process = subprocess.Popen(
-            [BUILD / "tests/e2e/library/verbs", "restart"],
-            env=os.environ | environment,
+            [*wrapper, BUILD / "tests/e2e/library/verbs", "restart"],
+            env=os.environ | environment | dict(more or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -248,7 +257,7 @@ def agents(site: Site, pki: Path, tmp_path: Path) -> Iterator[list[SystemAgent]]
 
 @pytest.fixture
 def writer(site: Site, agents: list[SystemAgent]) -> Iterator[Writer]:
-    made = Writer(site, agents)
+    made = Writer([site.a.control, site.b.control], agents)
     yield made
     made.kill()
 

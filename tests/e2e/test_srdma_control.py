@@ -30,11 +30,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from srdma.agent.access import worker_connection
+from srdma.agent.access import Passed, worker_connection
 from srdma.agent.client import SystemAgent
 from srdma.agent.remote.link import BODY_MAX, Type
 from srdma.control import Control, Limits, thread_path
-from srdma.errors import RefusedError, WorkerGone
+from srdma.errors import DeviceError, RefusedError, WorkerGone
 from srdma.identity import (
     Credentials,
     IdentityError,
@@ -143,7 +143,8 @@ def test_programs_of_the_host(nic: SmallNic) -> None:
     """The agent on the host gives them restricted connections."""
     agent = start(nic.folder, "a", nic.proxy().socket)
     nic.undo.callback(lambda: agent.process.poll() is None and agent.kill())
-    control, _ = worker_connection(SystemAgent(agent.socket), nic.folder / "proxy.ctl", WAIT)
+    passed = worker_connection(SystemAgent(agent.socket), nic.folder / "proxy.ctl", WAIT)
+    control = passed.control
     with contextlib.closing(control):
         with contextlib.closing(Control.connect(nic.worker)) as here:
             assert control.hello() == here.hello()
@@ -152,6 +153,32 @@ def test_programs_of_the_host(nic: SmallNic) -> None:
         assert error.value.errno == errno.EPERM
         agent.kill()
         assert control.alive()  # it does not depend on the agent
+
+
+def test_agent_of_a_worker_on_another_computer(nic: SmallNic) -> None:
+    """It passes connections that the program makes again, and comes back itself."""
+    agent = start(nic.folder, "a", nic.proxy().socket)
+    nic.undo.callback(agent.kill)
+    agent.change("worker =", "worker_remote = true\nworker =")
+    agent.restart(signal.SIGTERM)
+
+    def passed() -> Passed | None:
+        try:
+            return worker_connection(SystemAgent(agent.socket), nic.folder / "proxy.ctl", WAIT)
+        except DeviceError:
+            return None
+
+    for _ in range(2):
+        while (found := passed()) is None:
+            time.sleep(0.05)
+        assert found.lasting and not found.remote
+        nic.process.kill()
+        nic.process.wait()
+        while found.control.alive():
+            time.sleep(0.05)
+        found.control.close()
+        assert passed() is None
+        nic.start()
 
 
 def test_accounts_of_the_host(nic: SmallNic) -> None:

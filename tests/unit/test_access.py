@@ -91,12 +91,21 @@ def test_socket_beside_the_event(agent: FakeAgent) -> None:
             whole[i : i + len(whole) // parts + 1]
             for i in range(0, len(whole), len(whole) // parts + 1)
         ]
-        control, remote = worker_connection(SystemAgent(agent.path), Path("/run/w.ctl"), 5.0)
-        assert not remote
+        passed = worker_connection(SystemAgent(agent.path), Path("/run/w.ctl"), 5.0)
+        control = passed.control
+        assert not passed.remote and not passed.lasting
         assert not os.get_inheritable(control.fileno())
         assert not control.alive()
         control.close()
     assert cbor2.loads(agent.asked[4:]) == {"do": "open", "worker": "/run/w.ctl"}
+
+
+@pytest.mark.parametrize("field", ["remote", "lasting"])
+def test_worker_on_another_computer(agent: FakeAgent, field: str) -> None:
+    agent.fds, agent.answer = one_end, [message(event="opened", **{field: True})]
+    passed = worker_connection(SystemAgent(agent.path), Path("/run/w.ctl"), 5.0)
+    assert passed.lasting and passed.remote == (field == "remote")
+    passed.control.close()
 
 
 @pytest.mark.parametrize(

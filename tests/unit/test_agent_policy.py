@@ -195,6 +195,7 @@ def test_both_lists_of_peers_count(folder: Path) -> None:
         (GOOD.replace("worker", 'mode = "rw"\nworker'), "mode must be 0 to 0o777"),
         (GOOD.replace("worker", "mode = 0o1777\nworker"), "mode must be 0 to 0o777"),
         ("key_log = 1" + GOOD, "key_log must be true or false"),
+        ("worker_remote = 1" + GOOD, "worker_remote must be true or false"),
         ('worker = "w"\nsocket = "s"', r"has no \[\[identity\]\]"),
         ('worker = "w"\nsocket = "s"\nidentity = "host-a"', r"has no \[\[identity\]\]"),
         (GOOD + "other = 1", r"\[\[identity\]\] has the unknown key 'other'"),

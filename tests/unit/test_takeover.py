@@ -51,6 +51,7 @@ TOKEN = bytes(range(16))
 UID = os.getuid()
 POLICY = """
 worker = "{worker}"
+worker_remote = {remote}
 socket = "agent.sock"
 [[identity]]
 name = "host-b"
@@ -241,8 +242,8 @@ class Place:
     user: User | None = None
     link = 0
 
-    def __init__(self, folder: Path, worker: FakeWorker) -> None:
-        self.folder, self.worker = folder, worker
+    def __init__(self, folder: Path, worker: FakeWorker, *, remote: bool = False) -> None:
+        self.folder, self.worker, self.remote = folder, worker, remote
         self.audit: list[dict[str, Any]] = []
         self.agents: list[ServiceThread] = []
         self.wires: list[Wire] = []
@@ -250,7 +251,8 @@ class Place:
         self.start()
 
     def grant(self, users: list[int]) -> None:
-        text = POLICY.format(worker=self.worker.path, users=users)
+        remote = str(self.remote).lower()
+        text = POLICY.format(worker=self.worker.path, users=users, remote=remote)
         (self.folder / "agent.toml").write_text(text)
 
     def start(self) -> None:
@@ -261,6 +263,11 @@ class Place:
         self.agent = ServiceThread(make)
         self.agents.append(self.agent)
         self.agent.run(self.agent.service.take_over(self.worker.path))
+        if self.remote:
+            follow = self.agent.service.follow
+            self._following = self.agent.call(
+                lambda: asyncio.ensure_future(follow(self.worker.path))
+            )
 
     def _tell(self, event: str, **fields: Any) -> None:
         self.audit.append({"event": event, **fields})
@@ -432,8 +439,10 @@ def test_restart(place: Place, role: str) -> None:
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
 
 
-def test_restart_before_ready(place: Place) -> None:
-    """The next agent does not get the session: its QPs end, which have keys already."""
+@contextmanager
+def begun(place: Place) -> Iterator[tuple[Wire, Any, list[int]]]:
+    """A session whose QPs have keys, before `ready`: the channel of the program, the result of the
+    peer, and the QPs."""
     place.worker.silent = True
     values = settings_at(place, "client")
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
@@ -443,11 +452,17 @@ def test_restart_before_ready(place: Place) -> None:
         connected = pool.submit(peer.connect)
         assert wire.event()["event"] == "peer"
         until(lambda: peer.exchange.state == "ready")
+        yield wire, connected, [qp["qpn"] for qp in values["qps"]]
+        peer.tls.close()
+
+
+def test_restart_before_ready(place: Place) -> None:
+    """The next agent does not get the session: its QPs end, which have keys already."""
+    with begun(place) as (_, connected, qpns):
         place.stop()
         with pytest.raises(Truncated):
             connected.result()
-        peer.tls.close()
-    assert place.worker.expired == [qp["qpn"] for qp in values["qps"]]
+    assert place.worker.expired == qpns
     assert not place.worker.kept and not place.worker.ended
 
 
@@ -688,3 +703,64 @@ def test_rotate(place: Place) -> None:
     assert refusal(place.open(settings | {"worker": "/nonexistent/w.sock"})) == "policy"
     assert refusal(place.open(settings | {"age": "7"})) == "config"
     assert place.worker.rotations == [7]
+
+
+# A worker on another computer -------------------------------------------------------
+
+
+@pytest.fixture
+def far(identities: Path, worker: FakeWorker) -> Iterator[Place]:
+    """The worker is behind srdma-control (control-link.md 7)."""
+    worker.tokens = {TOKEN}
+    place = Place(identities, worker, remote=True)
+    yield place
+    place.close()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_end_of_the_link_to_the_worker(far: Place, role: str) -> None:
+    """Peers and programs see what they see when the agent starts again."""
+    with session(far, role) as one:
+        for _ in range(2):
+            far.worker.cut()
+            with pytest.raises(Truncated):  # no CLOSED, no close_notify
+                one.peer.tls.message()
+            assert one.wire.events() == []
+            until(lambda: refusal(far.rejoin(one.qpns[0])) == "worker")
+            far.worker.away = False
+            one.wire = come_back(far, one)
+            if role == "server":
+                listen(far, one.listening)
+            one.renews()
+        assert len(far.told("adopted")) == 2
+        assert {e["code"] for e in far.told("failed")} == {"worker"}
+
+
+def come_back(place: Place, one: Running) -> Wire:
+    """As a program that tries again while there is no link."""
+    while True:
+        wire = place.rejoin(one.qpns[0])
+        if (event := wire.event())["event"] == "ready":
+            return wire
+        assert event["code"] == "worker"
+
+
+def test_end_of_the_link_before_ready(far: Place) -> None:
+    """A key exchange that is not complete fails."""
+    with begun(far) as (wire, connected, _):
+        far.worker.cut()
+        assert wire.event()["code"] == "gone"
+        with pytest.raises(Exception, match="worker"):
+            connected.result()
+    assert not far.worker.kept
+
+
+def test_sessions_that_ended_without_a_link(far: Place) -> None:
+    """The worker kept them for some time only."""
+    with session(far, "client") as one:
+        far.worker.cut()
+        assert one.wire.events() == []
+        far.worker.gone.update(one.qpns)
+        far.worker.away = False
+        until(lambda: refusal(far.rejoin(one.qpns[0])) == "closed")
+        assert not far.told("adopted")

@@ -7,11 +7,11 @@ import contextlib
 import socket
 
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
+from srdma.agent.harden import harden
 from srdma.agent.heap import collect_less
 from srdma.agent.remote.forward import Forward
 from srdma.agent.remote.proxy import Proxy
 from srdma.agent.remote.proxy_file import ProxyFile
-from srdma.agent.service import harden
 from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
 
 

@@ -21,6 +21,7 @@
 #include "host/objects.h"
 #include "support/descriptors.h"
 #include "support/fake_agent.h"
+#include "support/fake_proxy.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
 
@@ -30,26 +31,13 @@ struct fixture {
 	char nowhere[SRDMA_SOCKET_PATH];
 };
 
-static const char *worker; /* path of its control socket */
-
 /* --- the agent ----------------------------------------------------------- */
-
-static int connect_to(const char *path)
-{
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	strcpy(name.sun_path, path);
-	assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)),
-			 0);
-	return fd;
-}
 
 /* Reports an event with n descriptors, the first a connection to the worker. */
 static void report_passing(int fd, const char *event, const char *code,
 			   unsigned n)
 {
-	int passed = connect_to(worker);
+	int passed = fake_proxy_connect();
 
 	fake_agent_report(
 		fd, event, code,
@@ -65,22 +53,6 @@ static void pass(int fd)
 static void pass_several(int fd)
 {
 	report_passing(fd, "opened", "", 3);
-}
-
-/* As a proxy: {"event": "opened", "remote": true}. */
-static void pass_from_afar(int fd)
-{
-	static const char opened[] = "\0\0\0\x16\xa2\x65"
-				     "event\x66"
-				     "opened\x66"
-				     "remote\xf5";
-	int passed = connect_to(worker);
-
-	srdma_socket_send(
-		fd, opened, sizeof(opened) - 1,
-		&(struct srdma_socket_fds){ .fd = { passed }, .n = 1 },
-		INT64_MAX);
-	close(passed);
 }
 
 static void pass_nothing(int fd)
@@ -119,7 +91,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	fake_worker_start(&f->worker);
-	worker = f->worker.path;
+	fake_proxy_worker = f->worker.path;
 	snprintf(f->nowhere, sizeof(f->nowhere), "%s/none", f->worker.folder);
 	f->agent.act = pass;
 	fake_agent_start(&f->agent, f->worker.folder);
@@ -151,7 +123,7 @@ static void test_connections_from_the_agent(void **state)
 	assert_true(d->restricted);
 	assert_non_null(strstr(f->agent.first, "open"));
 	assert_non_null(strstr(f->agent.first, f->nowhere));
-	assert_int_equal(fcntl(srdma_control_fd(d->control), F_GETFD),
+	assert_int_equal(fcntl(srdma_lasting_control_fd(d->control), F_GETFD),
 			 FD_CLOEXEC);
 	memset(f->agent.first, 0, sizeof(f->agent.first));
 	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
@@ -225,7 +197,7 @@ static void test_refusals(void **state)
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
 	const int before = count_descriptors();
-	int remote = 1;
+	enum srdma_access_kind kind;
 
 	strcpy(agent.path, f->agent.path);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -233,7 +205,7 @@ static void test_refusals(void **state)
 
 		f->agent.act = rows[i].act;
 		assert_int_equal(
-			srdma_access_connect(&c, &agent, f->nowhere, &remote),
+			srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			rows[i].rc);
 		assert_null(c);
 		says(rows[i].says);
@@ -246,9 +218,9 @@ static void test_refusals(void **state)
 		says(rows[i].says);
 	}
 	f->agent.act = pass;
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
-	assert_int_equal(remote, 0);
+	assert_int_equal(kind, SRDMA_ACCESS_HERE);
 	srdma_control_close(c);
 	until_descriptors(before);
 }
@@ -260,13 +232,13 @@ static void test_worker_of_another_computer(void **state)
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
 	struct srdma_device *d;
-	int remote = 0;
+	enum srdma_access_kind kind;
 
 	strcpy(agent.path, f->agent.path);
-	f->agent.act = pass_from_afar;
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	f->agent.act = fake_proxy_pass;
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
-	assert_int_equal(remote, 1);
+	assert_int_equal(kind, SRDMA_ACCESS_REMOTE);
 	srdma_control_close(c);
 	assert_int_equal(srdma_open_device(&d, f->nowhere, f->agent.path),
 			 -ENOENT);
@@ -279,13 +251,13 @@ static void test_several_descriptors(void **state)
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
 	struct srdma_control *c;
-	int remote;
+	enum srdma_access_kind kind;
 	const int before = count_descriptors();
 
 	strcpy(agent.path, f->agent.path);
 	f->agent.act = pass_several;
 	/* the last one is no control connection, but is owned and closed */
-	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &remote),
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere, &kind),
 			 0);
 	until_descriptors(before + 1);
 	srdma_control_close(c);

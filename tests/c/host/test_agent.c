@@ -736,7 +736,7 @@ static void test_restarted_agent_that_refuses(void **state)
 		int rc;
 	} rows[] = { { "closed", -ECONNABORTED },
 		     { "policy", -EPERM },
-		     { "worker", -EIO } };
+		     { "gone", -EIO } };
 	struct fixture *f = *state;
 
 	restarted = fail_with_code;

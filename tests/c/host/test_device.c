@@ -337,7 +337,9 @@ static void test_qp_that_times_out(void **state)
 {
 	struct fake_worker *w = *state;
 	const struct srdma_mr_attr attr = { .length = 64 };
-	struct srdma_control *shorter, *usual;
+	const struct srdma_lasting_control_params here = { .agent = NULL };
+	struct srdma_lasting_control *usual;
+	struct srdma_control *shorter;
 	struct srdma_device *d;
 	struct srdma_pd *pd;
 	struct srdma_mr *mr;
@@ -348,13 +350,14 @@ static void test_qp_that_times_out(void **state)
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
 	assert_int_equal(srdma_control_connect(&shorter, w->path, 100), 0);
 	usual = pd->control;
-	pd->control = shorter;
+	assert_int_equal(
+		srdma_lasting_control_create(&pd->control, shorter, &here), 0);
 	w->hook = silent_init;
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -ETIMEDOUT);
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -ENOTCONN);
 	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), -ENOTCONN);
 	assert_int_equal(srdma_dereg_mr(mr), 0);
-	srdma_control_close(usual);
+	srdma_lasting_control_close(usual);
 	/* its epoll entry went with the descriptor */
 	close_pd(d, pd);
 }

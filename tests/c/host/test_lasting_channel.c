@@ -120,6 +120,18 @@ static void refuse(int fd)
 	wait_end(fd);
 }
 
+/* As a proxy does while it has no link. */
+static void refuse_without_a_link(int fd)
+{
+	fake_agent_report(fd, "error", "worker", NULL);
+	f.agent.act = f.agent.channels < 4 ? refuse_without_a_link : confirm;
+}
+
+static void refuse_always_without_a_link(int fd)
+{
+	fake_agent_report(fd, "error", "worker", NULL);
+}
+
 static void do_not_read(int fd)
 {
 	fake_agent_report(fd, "ready", "", NULL);
@@ -294,6 +306,46 @@ static void test_rare_calls(void **state)
 	fake_agent_start(&f.agent, f.folder);
 	assert_int_equal(next(l, LONG_MS), 0);
 	srdma_lasting_close(l);
+}
+
+static void test_proxy_without_a_link(void **state)
+{
+	struct srdma_lasting_channel *l;
+
+	(void)state;
+	then = refuse_without_a_link;
+	l = open_with(-1);
+	assert_int_equal(next(l, LONG_MS), 0);
+	assert_int_equal(f.agent.channels, 5);
+	srdma_lasting_close(l);
+}
+
+static void test_proxy_that_gets_no_link(void **state)
+{
+	struct srdma_lasting_channel *l;
+
+	(void)state;
+	then = refuse_always_without_a_link;
+	l = open_with(-1);
+	assert_int_equal(next(l, FEW_MS), -EAGAIN);
+	shift_clock(SRDMA_AWAY_MAX_S);
+	assert_int_equal(next(l, LONG_MS), -ECONNRESET);
+	says("no other for 60 s: worker: because");
+	srdma_lasting_close(l);
+}
+
+/* A first channel is not opened again. */
+static void test_proxy_that_has_no_link_at_once(void **state)
+{
+	struct srdma_lasting_channel *l;
+
+	(void)state;
+	f.agent.act = refuse_always_without_a_link;
+	assert_int_equal(try_to_open(&l, -1), 0);
+	assert_int_equal(next_is(l, "error", LONG_MS), 0);
+	assert_int_equal(next(l, LONG_MS), -EIO);
+	srdma_lasting_close(l);
+	assert_int_equal(f.agent.channels, 1);
 }
 
 static void test_end_before_the_confirmation(void **state)
@@ -626,6 +678,9 @@ int main(void)
 		each(test_agent_away_for_a_while),
 		each(test_no_other_agent),
 		each(test_rare_calls),
+		each(test_proxy_without_a_link),
+		each(test_proxy_that_gets_no_link),
+		each(test_proxy_that_has_no_link_at_once),
 		each(test_end_before_the_confirmation),
 		each(test_child_with_the_former_channel),
 		each(test_agents_that_end_at_once),

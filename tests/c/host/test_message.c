@@ -166,9 +166,9 @@ static void test_bytes_that_are_no_map(void **state)
 static void test_fields_of_wrong_types(void **state)
 {
 	static const char *const texts[] = { "code", "text", "identity" };
-	static const char *const others[] = { "data",	 "suite", "mode",
-					      "arrival", "wish",  "address",
-					      "remote" };
+	static const char *const others[] = { "data",	 "suite",  "mode",
+					      "arrival", "wish",   "address",
+					      "remote",	 "lasting" };
 	static const uint8_t data[SRDMA_DATA_MAX + 1];
 	struct srdma_message w = { 0 };
 

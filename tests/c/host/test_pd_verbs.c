@@ -6,12 +6,16 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/bytes.h"
 #include "host/objects.h"
+#include "support/fake_agent.h"
+#include "support/fake_proxy.h"
 #include "support/fake_rdma.h"
 #include "support/fake_worker.h"
 #include "support/says.h"
@@ -27,12 +31,20 @@ int srdma_rdma_load(const struct srdma_rdma **out)
 
 struct fixture {
 	struct fake_worker *worker;
+	struct fake_agent agent; /* of a worker on another computer */
 	struct srdma_device *device;
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 };
 
-static int setup(void **state)
+static void open_objects(struct fixture *f, const char *path, const char *agent)
+{
+	assert_int_equal(srdma_open_device(&f->device, path, agent), 0);
+	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+}
+
+static struct fixture *begin(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	void *worker;
@@ -43,10 +55,34 @@ static int setup(void **state)
 	fake_worker_setup(&worker);
 	f->worker = worker;
 	f->worker->legs = SRDMA_PORT_VERBS;
-	assert_int_equal(srdma_open_device(&f->device, f->worker->path, NULL),
-			 0);
-	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	return f;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = begin(state);
+
+	open_objects(f, f->worker->path, NULL);
+	*state = f;
+	return 0;
+}
+
+static void start_agent(struct fixture *f)
+{
+	f->agent.act = fake_proxy_pass;
+	fake_agent_start(&f->agent, f->worker->folder);
+}
+
+/* The worker is on another computer. */
+static int setup_remote(void **state)
+{
+	struct fixture *f = begin(state);
+	char nowhere[SRDMA_SOCKET_PATH];
+
+	fake_proxy_worker = f->worker->path;
+	start_agent(f);
+	snprintf(nowhere, sizeof(nowhere), "%s/none", f->worker->folder);
+	open_objects(f, nowhere, f->agent.path);
 	*state = f;
 	return 0;
 }
@@ -64,6 +100,14 @@ static int teardown(void **state)
 	return fake_rdma_teardown(state);
 }
 
+static int teardown_remote(void **state)
+{
+	struct fixture *f = *state;
+
+	fake_agent_stop(&f->agent);
+	return teardown(state);
+}
+
 static void post(struct fixture *f)
 {
 	struct srdma_send_wr wr = { .wr_id = 5,
@@ -79,28 +123,38 @@ static void test_leg_has_the_token_of_open(void **state)
 	struct fixture *f = *state;
 
 	assert_memory_equal(fake_rdma.hello + 8, "token\0\0", 7);
-	assert_int_equal(srdma_load32(fake_rdma.hello + 36), 4096);
+	assert_int_equal(srdma_load32(fake_rdma.hello + 36), RING);
 	post(f);
 	assert_int_equal(fake_rdma.sends, 1);
 	assert_int_equal(fake_rdma.sent[0].first, SRDMA_DESC_SEND);
+}
+
+static void put_record(uint32_t sequence)
+{
+	uint8_t *ring =
+		(uint8_t *)(uintptr_t)srdma_load64(fake_rdma.hello + 24);
+	const struct srdma_record record = {
+		.id = 2 * (sequence - 1),
+		.qpn = FAKE_QPN,
+		.opcode = SRDMA_WC_SEND,
+		.sequence = sequence,
+	};
+
+	srdma_record_encode(ring + (sequence - 1) % RING * SRDMA_RECORD_LEN,
+			    &record);
+	fake_rdma_complete(IBV_WC_RECV_RDMA_WITH_IMM, 0, 0);
 }
 
 /* The worker's record arrives in the ring by DMA. */
 static void test_record_becomes_a_completion(void **state)
 {
 	struct fixture *f = *state;
-	uint8_t *ring =
-		(uint8_t *)(uintptr_t)srdma_load64(fake_rdma.hello + 24);
-	const struct srdma_record record = {
-		.id = 0, .qpn = FAKE_QPN, .opcode = SRDMA_WC_SEND, .sequence = 1
-	};
 	struct srdma_wc wc;
 
 	post(f);
 	srdma_req_notify_cq(f->pd);
 	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
-	srdma_record_encode(ring, &record);
-	fake_rdma_complete(IBV_WC_RECV_RDMA_WITH_IMM, 0, 0);
+	put_record(1);
 	assert_int_equal(poll(&(struct pollfd){ .fd = srdma_cq_fd(f->pd),
 						.events = POLLIN },
 			      1, WAIT_MS),
@@ -297,7 +351,7 @@ static void test_end_of_the_worker_stops_dma(void **state)
 	struct fixture *f = *state;
 
 	post(f);
-	srdma_control_end(f->pd->control);
+	srdma_lasting_control_end(f->pd->control);
 	expect_gone(f);
 }
 
@@ -329,7 +383,187 @@ static void test_leg_that_cannot_be_made(void **state)
 	assert_int_equal(srdma_alloc_pd(&pd, f->device, NULL), -EDQUOT);
 }
 
+/* --- a worker on another computer ----------------------------------------- */
+
+static void may_make_objects(const struct fixture *f)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct srdma_mr *mr;
+
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), 0);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+}
+
+static void test_program_without_a_link_goes_on(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_wc wc;
+	uint64_t value;
+
+	post(f);
+	fake_worker_cut(f->worker);
+	assert_int_equal(srdma_wait_cq(f->pd, 1, &wc, 300), 0);
+	post(f);
+	assert_int_equal(fake_rdma.sends, 2);
+	put_record(1);
+	assert_int_equal(srdma_wait_cq(f->pd, 1, &wc, WAIT_MS), 1);
+	assert_int_equal(wc.opcode, SRDMA_WC_SEND);
+	assert_int_equal(wc.status, SRDMA_WC_SUCCESS);
+	may_make_objects(f);
+	/* the fake worker answers, and has no counters */
+	assert_int_equal(
+		srdma_query_counter(f->device, "packets_sealed", &value),
+		-ENOENT);
+	put_record(2);
+	assert_int_equal(srdma_wait_cq(f->pd, 1, &wc, WAIT_MS), 1);
+}
+
+/* It never finds an empty queue. */
+static void test_busy_program_comes_back(void **state)
+{
+	struct fixture *f = *state;
+	const unsigned channels = f->agent.channels;
+	struct srdma_wc wc;
+
+	fake_worker_cut(f->worker);
+	for (uint32_t n = 1; f->agent.channels == channels; n++) {
+		usleep(1000);
+		post(f);
+		fake_rdma_complete(IBV_WC_SEND, n - 1, 0);
+		put_record(n);
+		assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 1);
+		assert_int_equal(wc.opcode, SRDMA_WC_SEND);
+		beat_answered();
+	}
+	may_make_objects(f);
+}
+
+static enum fake_action end_reg_mr(struct fake_worker *w,
+				   struct srdma_ctl_msg *m,
+				   struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	return m->kind == SRDMA_CTL_REG_MR && !w->calls++ ? FAKE_CLOSE
+							  : FAKE_ANSWER;
+}
+
+/* It does not end the leg, although the worker may have made the object. */
+static void test_link_that_ends_during_a_call(void **state)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct fixture *f = *state;
+	const int before = fake_rdma.objects;
+	struct srdma_mr *mr;
+
+	f->worker->hook = end_reg_mr;
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), -ETIMEDOUT);
+	says("the link to the NIC ended during REG_MR: try again");
+	assert_int_equal(fake_rdma.objects, before);
+	may_make_objects(f);
+}
+
+static void test_program_that_does_not_come_back(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_wc wc;
+
+	post(f);
+	fake_agent_stop(&f->agent);
+	fake_worker_cut(f->worker);
+	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
+	beat_answered();
+	shift_clock(SRDMA_KEPT_S);
+	expect_gone(f);
+	says("has ended: no other connection to the worker at");
+	says("no agent at");
+	start_agent(f);
+}
+
+/* No connection is awaited, because it would be of no use. */
+static void test_leg_that_ends_without_a_link(void **state)
+{
+	struct fixture *f = *state;
+
+	post(f);
+	fake_agent_stop(&f->agent);
+	fake_worker_cut(f->worker);
+	fake_rdma_event(RDMA_CM_EVENT_DISCONNECTED);
+	expect_gone(f);
+	start_agent(f);
+}
+
+/* --- a worker behind a proxy with `forward` --------------------------------- */
+
+/* The process of HELLO is not the one at the socket. */
+static enum fake_action elsewhere(struct fake_worker *w,
+				  struct srdma_ctl_msg *m,
+				  struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	if (m->kind == SRDMA_CTL_HELLO)
+		m->hello.pid++;
+	return FAKE_ANSWER;
+}
+
+static int setup_forward(void **state)
+{
+	struct fixture *f = begin(state);
+
+	fake_proxy_worker = f->worker->path;
+	f->worker->hook = elsewhere;
+	f->agent.act = fake_proxy_pass_lasting;
+	fake_agent_start(&f->agent, f->worker->folder);
+	open_objects(f, f->worker->path, f->agent.path);
+	*state = f;
+	return 0;
+}
+
+static void test_agent_passes_connections_that_last(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_true(f->device->restricted && f->device->lasting);
+	assert_false(f->device->remote);
+	fake_worker_cut(f->worker);
+	may_make_objects(f);
+}
+
+static void pass_nothing(int fd)
+{
+	fake_agent_report(fd, "error", "policy", NULL);
+}
+
+static void test_agent_that_passes_none(void **state)
+{
+	static void (*const acts[])(int) = { fake_proxy_pass, pass_nothing };
+	struct fixture *f = *state;
+	struct srdma_device *d;
+	unsigned channels = f->agent.channels;
+
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
+		f->agent.act = acts[i];
+		assert_int_equal(
+			srdma_open_device(&d, f->worker->path, f->agent.path),
+			0);
+		assert_int_equal(f->agent.channels, ++channels);
+		assert_false(d->restricted || d->lasting || d->remote);
+		assert_int_equal(srdma_close_device(d), 0);
+	}
+	f->worker->hook = NULL; /* the worker is at its socket */
+	f->agent.act = fake_proxy_pass_lasting;
+	assert_int_equal(srdma_open_device(&d, f->worker->path, f->agent.path),
+			 0);
+	assert_int_equal(f->agent.channels, channels);
+	assert_false(d->lasting);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define forward(test)                                                          \
+	cmocka_unit_test_setup_teardown(test, setup_forward, teardown_remote)
+#define remote(test)                                                           \
+	cmocka_unit_test_setup_teardown(test, setup_remote, teardown_remote)
 
 int main(void)
 {
@@ -346,6 +580,13 @@ int main(void)
 		each(test_lost_link_fails_the_requests),
 		each(test_end_of_the_worker_stops_dma),
 		each(test_leg_that_cannot_be_made),
+		remote(test_program_without_a_link_goes_on),
+		remote(test_busy_program_comes_back),
+		remote(test_link_that_ends_during_a_call),
+		remote(test_program_that_does_not_come_back),
+		remote(test_leg_that_ends_without_a_link),
+		forward(test_agent_passes_connections_that_last),
+		forward(test_agent_that_passes_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

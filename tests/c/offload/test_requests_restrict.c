@@ -600,7 +600,8 @@ static void test_leg_without_a_host_does_not_wait(void **state)
 	scene_end(&s);
 }
 
-static void test_connections_of_the_agent_do_not_own_a_leg(void **state)
+/* The agent, which attaches too, and a program with another account. */
+static void test_other_connections_do_not_own_a_leg(void **state)
 {
 	struct srdma_ctl_restrict kept, other;
 	struct srdma_ctl_open_answer leg;
@@ -616,6 +617,32 @@ static void test_connections_of_the_agent_do_not_own_a_leg(void **state)
 	strcpy(other.account, "uid 8");
 	assert_int_equal(restricted(&s, 2, &other), 0);
 	assert_int_equal(attach(&s, &player[2], leg.token), EPERM);
+	wait_near_end(&s, 1);
+	assert_null(living(&s, leg.leg));
+	scene_end(&s);
+}
+
+/* The program may notice the end of its connection before the worker does. */
+static void test_program_that_was_back_before(void **state)
+{
+	struct srdma_ctl_restrict kept;
+	struct srdma_ctl_open_answer leg;
+	struct scene s;
+
+	(void)state;
+	begin_kept(&s, &kept);
+	leg = connected_leg_of(&s, 0);
+	for (unsigned i = 1; i <= 2; i++) {
+		assert_int_equal(restricted(&s, i, &kept), 0);
+		assert_int_equal(attach(&s, &player[i], leg.token), 0);
+	}
+	leave(&s, 2); /* the owner lives */
+	assert_true(requests_timer(s.requests) == UINT64_MAX);
+	leave(&s, 0);
+	wait_near_end(&s, 1);
+	assert_non_null(living(&s, leg.leg));
+	assert_int_equal(make_qp(&s, &player[1], leg.leg), 0);
+	leave(&s, 1);
 	wait_near_end(&s, 1);
 	assert_null(living(&s, leg.leg));
 	scene_end(&s);
@@ -743,8 +770,8 @@ int main(void)
 		cmocka_unit_test(
 			test_leg_that_is_not_kept_stays_with_its_opener),
 		cmocka_unit_test(test_leg_without_a_host_does_not_wait),
-		cmocka_unit_test(
-			test_connections_of_the_agent_do_not_own_a_leg),
+		cmocka_unit_test(test_other_connections_do_not_own_a_leg),
+		cmocka_unit_test(test_program_that_was_back_before),
 		cmocka_unit_test(test_account_of_a_leg_that_waits),
 		cmocka_unit_test(test_end_of_a_leg_that_waits),
 		cmocka_unit_test(test_leg_over_shared_memory_does_not_wait),

@@ -159,6 +159,13 @@ void fake_worker_stop(struct fake_worker *w)
 	rmdir(w->folder);
 }
 
+void fake_worker_cut(const struct fake_worker *w)
+{
+	for (unsigned i = 0; i < w->clients; i++)
+		if (w->client[i] >= 0)
+			shutdown(w->client[i], SHUT_RDWR);
+}
+
 int fake_worker_setup(void **state)
 {
 	struct fake_worker *w = malloc(sizeof(*w));

@@ -19,7 +19,7 @@ enum fake_action {
 	FAKE_RAW,     /* sends raw_len bytes of raw instead */
 };
 
-enum { FAKE_CLIENTS = 8, FAKE_KEY = 7, FAKE_QPN = 0x100 };
+enum { FAKE_CLIENTS = 32, FAKE_KEY = 7, FAKE_QPN = 0x100 };
 
 #define FAKE_LEG_ADDRESS "127.0.0.1:4791" /* of legs over verbs */
 
@@ -46,6 +46,9 @@ struct fake_worker {
 
 void fake_worker_start(struct fake_worker *w);
 void fake_worker_stop(struct fake_worker *w);
+
+/* Ends all its connections. */
+void fake_worker_cut(const struct fake_worker *w);
 
 /* Fixture of cmocka: *state is a struct fake_worker. */
 int fake_worker_setup(void **state);

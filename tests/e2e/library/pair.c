@@ -13,6 +13,13 @@ static void use_device(const char *name)
 	setenv("SRDMA_HOST_DEVICE", device ? device : "", 1);
 }
 
+static const char *identity_of(const char *name, const char *usual)
+{
+	const char *identity = getenv(name);
+
+	return identity ? identity : usual;
+}
+
 static void open_end(struct end *e, const char *worker, const char *agent,
 		     uint32_t access)
 {
@@ -58,7 +65,8 @@ attributes(const struct end *e, const char *identity, const char *data)
 static void *accepting(void *arg)
 {
 	struct end *b = arg;
-	const struct srdma_connection_attr how = attributes(b, "b", "of b");
+	const struct srdma_connection_attr how =
+		attributes(b, identity_of("SRDMA_IDENTITY_B", "b"), "of b");
 	struct srdma_request request;
 
 	b->rc = srdma_get_request(b->listener, &request, WAIT_MS);
@@ -70,7 +78,8 @@ static void *accepting(void *arg)
 
 void pair_join(struct pair *p)
 {
-	const struct srdma_connection_attr how = attributes(&p->a, "a", "of a");
+	const struct srdma_connection_attr how =
+		attributes(&p->a, identity_of("SRDMA_IDENTITY_A", "a"), "of a");
 	pthread_t thread;
 
 	assert_int_equal(pthread_create(&thread, NULL, accepting, &p->b), 0);
@@ -83,7 +92,9 @@ void pair_join(struct pair *p)
 
 int pair_setup(void **state)
 {
-	const struct srdma_listener_attr attr = { .identity = "b" };
+	const struct srdma_listener_attr attr = {
+		.identity = identity_of("SRDMA_IDENTITY_B", "b")
+	};
 	struct pair *p = calloc(1, sizeof(*p));
 
 	assert_non_null(p);
@@ -117,13 +128,22 @@ struct srdma_wc pair_next(struct end *e)
 	return wc;
 }
 
+/* Why the PD of an end has ended, if it has. */
+static const char *end_of(const struct end *e)
+{
+	const struct srdma_mr_attr attr = { .length = 1 };
+	struct srdma_mr *mr;
+
+	return srdma_alloc_mr(&mr, e->pd, &attr) ? srdma_error_text() : "";
+}
+
 struct srdma_wc pair_next_ok(struct end *e, enum srdma_wc_opcode opcode)
 {
 	struct srdma_wc wc = pair_next(e);
 
 	if (wc.status)
-		fail_msg("%s: %s", srdma_reason_name(wc.vendor_err),
-			 srdma_reason_text(wc.vendor_err));
+		fail_msg("%s: %s; %s", srdma_reason_name(wc.vendor_err),
+			 srdma_reason_text(wc.vendor_err), end_of(e));
 	assert_int_equal(wc.opcode, opcode);
 	assert_int_equal(wc.vendor_err, SRDMA_REASON_NONE);
 	return wc;

@@ -1,7 +1,8 @@
 /*
  * Two ends of a connection in this process, at two workers: $SRDMA_A and
  * $SRDMA_B are their control sockets, $SRDMA_AGENT the agent of both, or
- * $SRDMA_AGENT_A and $SRDMA_AGENT_B are their agents.
+ * $SRDMA_AGENT_A and $SRDMA_AGENT_B are their agents. $SRDMA_IDENTITY_A and
+ * $SRDMA_IDENTITY_B are their identities; else a and b.
  * $SRDMA_DEVICE_A and $SRDMA_DEVICE_B are the RDMA devices of their legs; else
  * the route chooses. $SRDMA_UNPROTECTED: without protection (level none).
  */

@@ -1,11 +1,14 @@
 /*
- * WRITEs that go on while agents end and are restarted (docs/agent.md 8). Lines
+ * WRITEs that go on while agents end and are restarted (docs/agent.md 8), or
+ * proxies, and agents of NICs (docs/control-link.md 2.5). Lines
  * at standard input say what to do besides, each is repeated at standard output
  * with the number of WRITEs so far when it is done:
  *
  *     count      nothing
+ *     rest       no more WRITEs until the next line: the program sleeps
  *     away       a call that needs the agents fails, because both are away
  *     renew      new secrets, requested by each end
+ *     make       a region and a QP at each end, and both are ended
  *     connect    another connection, by the listener of b
  *     end        the end of the program
  */
@@ -82,6 +85,26 @@ static void connect_more(const struct pair *p)
 	srdma_disconnect(more.b.connection);
 }
 
+/* Calls during which the control link ended are repeated. */
+static void make_objects(const struct end *e)
+{
+	const struct srdma_mr_attr attr = { .length = SIZE };
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+	int r;
+
+	do
+		r = srdma_alloc_mr(&mr, e->pd, &attr);
+	while (r == -ETIMEDOUT);
+	ok(r);
+	do
+		r = srdma_create_qp(&qp, e->pd, NULL);
+	while (r == -ETIMEDOUT);
+	ok(r);
+	ok(srdma_destroy_qp(qp));
+	ok(srdma_dereg_mr(mr));
+}
+
 static void be_away(const struct pair *p)
 {
 	struct srdma_request request;
@@ -90,6 +113,15 @@ static void be_away(const struct pair *p)
 	assert_int_equal(srdma_renew(p->b.connection, FEW_MS), -EAGAIN);
 	assert_int_equal(srdma_get_request(p->b.listener, &request, FEW_MS),
 			 -EAGAIN);
+}
+
+/* Nothing is under way. The other threads and programs get the CPU. */
+static void rest(const struct pair *p)
+{
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_wait_cq(p->a.pd, 1, &wc, FEW_MS), 0);
+	assert_int_equal(srdma_wait_cq(p->b.pd, 1, &wc, FEW_MS), 0);
 }
 
 /* The next line, without its end. */
@@ -111,7 +143,10 @@ void test_restarted_agents(void **state)
 		printf("%s %" PRIu64 "\n", line, count);
 		fflush(stdout);
 		while (!pair_readable(0, 0)) {
-			write_next(p);
+			if (!strcmp(line, "rest"))
+				rest(p);
+			else
+				write_next(p);
 			ok(srdma_check_connection(p->a.connection));
 			ok(srdma_check_connection(p->b.connection));
 		}
@@ -122,6 +157,10 @@ void test_restarted_agents(void **state)
 			listen_again(p);
 			renew(p, p->a.connection);
 			renew(p, p->b.connection);
+		}
+		if (!strcmp(line, "make")) {
+			make_objects(&p->a);
+			make_objects(&p->b);
 		}
 		if (!strcmp(line, "connect"))
 			connect_more(p);

@@ -24,6 +24,7 @@ from srdma_bench.perf.measure import Client, Place, Plan, Server, offered
 from tests.e2e.agents import Agent, until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import Nic, Proxy, make_files, nic_of, on_another_computer
+from tests.e2e.test_c_library import Writer
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 1 << 20
@@ -188,6 +189,37 @@ def test_programs_come_back(ends: Ends, who: str) -> None:
         assert client.alive() and server.alive()
         for end in ends.connect():
             end.close()
+
+
+@pytest.fixture
+def writer(stage: RxeStage, ends: Ends) -> Iterator[Writer]:
+    """A program in C that does not find the control sockets of the workers in its file system."""
+    workers = [nic.worker for nic in ends.nics]
+    hide = 'mount -t tmpfs none "$0" && exec "$@"'
+    (folder,) = {str(path.parent) for path in workers}
+    made = Writer(
+        workers,
+        ends.proxies,
+        {f"SRDMA_IDENTITY_{name}": f"host-{name.lower()}" for name in "AB"},
+        ["unshare", "-m", "sh", "-c", hide, folder],
+    )
+    yield made
+    made.kill()
+
+
+def test_programs_in_c_come_back(writer: Writer, ends: Ends) -> None:
+    """As above, with libsrdma."""
+    for ended in (ends.proxies[0], ends.nics[0].agent):
+        ended.kill()
+        before = writer.does("count")
+        while writer.does("count") < before + 20:
+            pass
+        writer.does("rest")  # else the emulated machine is too slow for the next line
+        ended.start()
+        writer.does("make")
+        writer.does("renew")
+    writer.does("connect")
+    writer.ends()
 
 
 def until_made(make: Callable[[], srdma.MR]) -> srdma.MR:

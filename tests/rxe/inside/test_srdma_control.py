@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import srdma
 from srdma import Access
 from srdma.demo.rxe_stage import RxeStage
-from srdma.errors import Error
+from srdma.errors import Error, Timeout
 from tests.e2e.agents import start, until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import make_files
@@ -77,3 +78,47 @@ def test_data_of_two_hosts(nics: list[SmallNic]) -> None:
 
         until(ended)
         nics[0].start()
+
+
+@pytest.mark.parametrize("who", ["srdma-control", "proxy"])
+def test_programs_come_back(nics: list[SmallNic], who: str) -> None:
+    """One end of the control link starts again while requests go on. The agent comes back too."""
+    with contextlib.ExitStack() as stack:
+        pds, proxies = [], []
+        for name, nic in zip("ab", nics, strict=True):
+            proxies.append(nic.proxy())
+            agent = start(nic.folder, name, proxies[-1].socket)
+            stack.callback(agent.kill)
+            agent.change("worker =", "worker_remote = true\nworker =")
+            agent.restart(signal.SIGTERM)
+            worker = proxies[-1].socket
+            ctx = stack.enter_context(srdma.Context(worker, agent=agent.socket, timeout=WAIT))
+            assert not ctx.remote
+            pds.append(stack.enter_context(srdma.PD(ctx)))
+        source, sink = pds[0].alloc(4096), pds[1].alloc(4096, ALL)
+        source.buf[:] = os.urandom(4096)
+        address = ("127.0.0.1", 0)
+        listener = srdma.listen(address, pds[1], identity="host-b", peer=A, timeout=WAIT)
+        stack.enter_context(listener)
+        accepted = run(listener.accept, WAIT)
+        client = srdma.connect(listener.address, pds[0], identity="host-a", peer=B, timeout=WAIT)
+        server = accepted()
+        ended = nics[0] if who == "srdma-control" else proxies[0]
+        ended.process.kill()
+        ended.process.wait()
+        for _ in range(20):
+            client.qp.write(source, sink.remote(), timeout=WAIT)
+        ended.start()
+        assert sink.buf == source.buf
+        made = until_made(pds[0])
+        client.rekey(WAIT)
+        assert client.qp.read(sink.remote(), 0, 4096) == source.buf
+        made.close()
+        assert client.alive() and server.alive()
+
+
+def until_made(pd: srdma.PD) -> srdma.MR:
+    """A request that was under way when the link ended raises Timeout."""
+    while True:
+        with contextlib.suppress(Timeout):
+            return pd.alloc(8192)
