@@ -789,7 +789,7 @@ def test_settings_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         with contextlib.closing(Wire(ours)) as wire:
             if begun:
                 ours.send(b"\0")
-            asyncio.run(Service(Private())._serve(theirs, 0))
+            asyncio.run(Service(Private())._serve(theirs, 0, 0))
             texts = [event["text"] for event in wire.events()]
             assert texts == (["no settings in 0.05 s"] if begun else [])
 
