@@ -1,4 +1,4 @@
-"""What the sessions of an agent use of it."""
+"""The services that the sessions of an agent share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srdma.agent.worker import Worker
 
 
 class House(Shared, Protocol):
-    """The services that the sessions of an agent share."""
+    """The part of Service that a Session uses."""
 
     rendezvous: Rendezvous
 

@@ -70,11 +70,7 @@ class HostEntry:
             wanted = host if host in WILDCARDS else plain_address(host)
         except ValueError:
             raise ExchangeError("config", f"{host!r} is no IP address of the NIC") from None
-        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
-        if port:
-            found = [(p.address, port) for p in fits if p.first <= port <= p.last]
-        else:
-            found = [address for p in fits for address in p.some()]
+        found = self._addresses(wanted, port)
         if not found:
             allowed = ", ".join(map(str, self.listen)) or "none"
             raise ExchangeError(
@@ -94,6 +90,13 @@ class HostEntry:
         raise ExchangeError(
             code, f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
+
+    def _addresses(self, wanted: str, port: int) -> list[tuple[str, int]]:
+        """The permitted addresses that fit, of which one is tried after the other. port: 0: any."""
+        fits = [p for p in self.listen if wanted in (*WILDCARDS, p.address)]
+        if port:
+            return [(p.address, port) for p in fits if p.first <= port <= p.last]
+        return [address for p in fits for address in p.some()]
 
 
 @dataclass(frozen=True)

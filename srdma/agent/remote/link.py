@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import cbor2
 
@@ -112,12 +112,7 @@ class Link:
         beating, self._task = asyncio.ensure_future(self._beat()), asyncio.current_task()
         assert self._task
         try:
-            while True:
-                if self.over:  # stop() before this ran, or send()
-                    raise self.over
-                message = await self._wire.message()
-                self._heard_at = time.monotonic()
-                self._frame(message)
+            await self._take_frames()
         except ExchangeError as error:
             self.over = self.over or error
             if not error.from_peer and error.code != UNREACHABLE:
@@ -218,6 +213,14 @@ class Link:
                 self.drop()
 
     # Internal ---------------------------------------------------------------
+
+    async def _take_frames(self) -> NoReturn:
+        """Raises ExchangeError or PeerClosed when the link ends."""
+        while self.over is None:
+            message = await self._wire.message()
+            self._heard_at = time.monotonic()
+            self._frame(message)
+        raise self.over  # by stop() before run(), or by send()
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()
