@@ -8,6 +8,13 @@
 #define TIME_MAX   (UINT64_C(1) << 40)
 #define NUMBER_MAX UINT32_MAX /* of a stream that cannot be opened */
 #define UID_MAX	   (UINT32_MAX - 1)
+/* of the name of a container */
+#define NAME_CHARACTERS                                                        \
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZ"                                           \
+	"abcdefghijklmnopqrstuvwxyz"                                           \
+	"0123456789._-"
+
+enum { CONTAINER_MAX = 16 }; /* bytes */
 
 static int illegal(struct reason *r, const struct frame *f)
 {
@@ -128,15 +135,46 @@ static int is_text(const struct field *f, const char *text)
 	       memcmp(f->text, text, f->len) == 0;
 }
 
-int protocol_open(struct protocol_open *o, const struct frame *f,
-		  struct reason *r)
+static int is_name(const struct field *f)
 {
-	struct field uid, to, path = { 0 };
+	if (f->type != FIELD_TEXT || !f->len || f->len > CONTAINER_MAX)
+		return 0;
+	for (size_t i = 0; i < f->len; i++)
+		if (!memchr(NAME_CHARACTERS, f->text[i],
+			    sizeof(NAME_CHARACTERS) - 1))
+			return 0;
+	return 1;
+}
 
-	if (check_map(r, f) || find(&uid, f, "uid", r) || find(&to, f, "to", r))
+/* The uid or the container of a program on its host. */
+static int check_user(const struct frame *f, struct reason *r)
+{
+	struct field uid, container;
+	const int in_one =
+		fields_find(&container, f->body, f->len, "container");
+
+	if (in_one && !is_name(&container))
+		return reason_set(r, "value",
+				  "OPEN has a container whose name is not "
+				  "legal");
+	if (in_one && fields_find(&uid, f->body, f->len, "uid"))
+		return reason_set(r, "value", "OPEN has a uid and a container");
+	if (in_one)
+		return 0;
+	if (find(&uid, f, "uid", r))
 		return -EPROTO;
 	if (uid.type != FIELD_UINT || uid.number > UID_MAX)
 		return reason_set(r, "value", "uid is not 0 to %u", UID_MAX);
+	return 0;
+}
+
+int protocol_open(struct protocol_open *o, const struct frame *f,
+		  struct reason *r)
+{
+	struct field to, path = { 0 };
+
+	if (check_map(r, f) || check_user(f, r) || find(&to, f, "to", r))
+		return -EPROTO;
 	*o = (struct protocol_open){ .to_worker = is_text(&to, "worker") };
 	if (o->to_worker && fields_find(&path, f->body, f->len, "path") &&
 	    path.type == FIELD_TEXT) {

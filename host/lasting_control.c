@@ -78,7 +78,7 @@ static void fail(struct srdma_lasting_control *l, int rc)
 	const int refused = rc == -EPERM || rc == -EACCES || rc == -EINVAL;
 
 	if (refused ||
-	    (l->p.has_leg && srdma_retry_lasts(&l->retry, SRDMA_KEPT_S))) {
+	    (l->p.has_leg && srdma_retry_lasts(&l->retry, SRDMA_CTL_KEEP_LEGS))) {
 		give_up(l);
 		return;
 	}

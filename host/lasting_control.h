@@ -12,8 +12,6 @@
 
 struct srdma_lasting_control;
 
-enum { SRDMA_KEPT_S = 30 }; /* for which the worker keeps a leg */
-
 struct srdma_lasting_control_params {
 	/* Used until the end. NULL: the worker is on this computer, and the
 	 * connection is not made again. */
@@ -55,7 +53,7 @@ const char *srdma_lasting_control_over(const struct srdma_lasting_control *l);
  * While there is no connection, it waits for another one. A request whose
  * connection ends is sent again if that changes nothing; otherwise -ETIMEDOUT.
  * -ETIMEDOUT also: there is no connection at the deadline. -ENOTCONN: no other
- * one is made any more, after an attempt that failed SRDMA_KEPT_S or more after
+ * one is made any more, after an attempt that failed SRDMA_CTL_KEEP_LEGS or more after
  * the end was noticed (without a leg there is no limit), after the end of the
  * leg, or because the agent refuses this program.
  */

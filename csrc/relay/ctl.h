@@ -143,7 +143,12 @@ struct srdma_ctl_restrict {
 	uint32_t keep; /* s for which its legs outlive the connection */
 };
 
-enum { SRDMA_CTL_KEEP_LEGS_MAX = 300 };
+enum {
+	SRDMA_CTL_KEEP_LEGS_MAX = 300,
+	/* keep of the reference's agents; its libraries try to come back for as
+	 * long */
+	SRDMA_CTL_KEEP_LEGS = 30,
+};
 
 struct srdma_ctl_life {
 	uint32_t qpn;

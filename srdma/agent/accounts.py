@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from srdma.control import Control, Limits
-from srdma.control.lasting import KEPT
 from srdma.keyex.fields import ExchangeError
+from srdma.native.constants import KEEP_LEGS
 
 # A uid, the name of a [[container]], or of a [[host]]: NAME:UID, or NAME/CONTAINER.
 User = int | str
@@ -92,7 +92,7 @@ def restricted(
     control = Control.connect(path, user=trusted)
     try:
         control.agent()
-        control.restrict(account(user), limits, KEPT if keep else 0)
+        control.restrict(account(user), limits, KEEP_LEGS if keep else 0)
     except BaseException:
         control.close()
         raise

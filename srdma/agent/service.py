@@ -128,7 +128,8 @@ class Service:
         try:
             first = await self._kept(path)
             hello = first.control.hello()
-        except (NoWorkerError, WorkerGone):  # it starts later, and keeps nothing then
+        except (NoWorkerError, WorkerGone):  # one that starts later keeps nothing
+            self._away = self.worker_remote
             return
         number = itertools.count()
         for thread in range(hello.threads):

@@ -37,7 +37,10 @@ def agents(file: Path | None = None) -> Iterator[Finding]:
             return
         yield proxy_file(proxy)
         yield certificate("control", Identity(proxy.control, ()))
-        path = "" if proxy.forward else str(proxy.socket)
+        if proxy.forward:
+            yield from worker_of_nic("", proxy.socket)
+            return
+        path = str(proxy.socket)
     if path:
         yield from _agent(path)
 
@@ -82,16 +85,17 @@ def link_to_nic(path: str, status: dict[str, Any]) -> Finding:
     return Finding("proxy", "note", detail, "set the clocks, for example by a time service")
 
 
-def worker_of_nic(path: str) -> Iterator[Finding]:
+def worker_of_nic(path: str, worker: Path | None = None) -> Iterator[Finding]:
     """The worker of $SRDMA_WORKER on the NIC, and the leg to it. The other findings are about this
-    computer. path: of the proxy's socket."""
+    computer. path: of the proxy's socket. worker: instead of both, a socket of `forward`."""
     try:
-        with Context(agent=path) as ctx:
+        with Context(worker, agent=path) as ctx:
             hello = ctx.hello
             yield Finding(
                 "NIC's worker", "ok",
                 f"{hello.name}: wire {hello.wire}, its device for hosts {hello.host_device}, "
-                f"{hello.threads} processes; srdma doctor --config FILE there checks the rest",
+                f"{hello.threads} processes"
+                + ("" if worker else "; srdma doctor --config FILE there checks the rest"),
             )  # fmt: skip
             if hello.host_kind == HostKind.VERBS:
                 yield leg_link(leg_address(ctx), ctx.device)
@@ -99,6 +103,7 @@ def worker_of_nic(path: str) -> Iterator[Finding]:
     except Error as error:
         yield Finding(
             "NIC's worker", "note", str(error),
+            "see the log of the proxy; this user must be that of the proxy" if worker else
             "SRDMA_WORKER must be its path on the NIC, and this user one of the proxy's file",
         )  # fmt: skip
 

@@ -29,8 +29,8 @@ from srdma.errors import (
     Timeout,
     WorkerGone,
 )
+from srdma.native.constants import KEEP_LEGS
 
-KEPT = 30  # seconds for which the worker keeps a leg of another computer
 PAUSE = 0.25  # seconds between two attempts
 LOOK = 1.0  # seconds between two looks at whether the object still exists
 # Requests that may be sent twice. The others make something, which the program would not know.
@@ -49,7 +49,7 @@ class LastingControl(Control):
         """control: the first connection, which this owns from now on. again: makes another one.
 
         After LocalError, IntegrityError, EPERM of the worker and unknown exceptions again() is not
-        called any more. Other errors of srdma, and OSError, may pass within KEPT.
+        called any more. Other errors of srdma, and OSError, may pass within KEEP_LEGS.
         """
         super().__init__(control.detach(), control.where)
         self._again = again
@@ -130,7 +130,7 @@ class LastingControl(Control):
             self._lost = True
         renewed = False
         try:
-            renewed = self._renewed(time.monotonic() + KEPT)
+            renewed = self._renewed(time.monotonic() + KEEP_LEGS)
         finally:
             if not renewed:
                 self.give_up()

@@ -56,6 +56,7 @@ KEEP_QPS: int
 KEEP_MAX: int
 NAME_LEN: int
 PROCESSES: int
+KEEP_LEGS: int
 HOST_SHM: int
 HOST_VERBS: int
 RING_LEAST: int

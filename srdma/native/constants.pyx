@@ -122,6 +122,7 @@ cdef extern from "relay/relay.h":
 cdef extern from "relay/ctl.h":
     enum:
         SRDMA_CTL_PROCESSES
+        SRDMA_CTL_KEEP_LEGS
 
 
 # Messages and descriptors
@@ -189,6 +190,7 @@ KEEP_MAX = SRDMA_KEEP_MAX  # bytes of a KEEP, at most
 # Workers, legs and QPs
 NAME_LEN = SRDMA_NAME_LEN  # bytes, final zero included
 PROCESSES = SRDMA_CTL_PROCESSES  # of a worker, at most
+KEEP_LEGS = SRDMA_CTL_KEEP_LEGS  # seconds for which a worker keeps a leg of another computer
 HOST_SHM = SRDMA_PORT_SHM
 HOST_VERBS = SRDMA_PORT_VERBS
 RING_LEAST = SRDMA_MIN_RING  # records in the completion ring of a PD

@@ -225,9 +225,11 @@ def test_file_of_the_proxy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [found.state, certificate.state, agent.state] == ["ok", "ok", "note"]
     assert f"no agent at {folder}/agent.sock" in agent.detail
     file.write_text(PROXY + 'forward = "/run/nic.ctl"\nworker = "/run/nic.ctl"\n')
-    found, certificate = doctor_host.agents(file)
-    assert found.state == "note"
+    found, certificate, worker = doctor_host.agents(file)
+    assert (found.state, certificate.state, worker.state) == ("note", "ok", "note")
     assert "root of this host sees the private keys of identities" in found.detail
+    assert "no worker at /run/nic.ctl" in worker.detail
+    assert "this user must be that of the proxy" in worker.remedy
 
 
 # The NIC -----------------------------------------------------------------------------------

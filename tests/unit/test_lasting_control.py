@@ -193,7 +193,7 @@ def test_fault_in_an_attempt(
 
 
 def test_time_is_over(nic: Nic, control: LastingControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "KEPT", 0.05)
+    monkeypatch.setattr(lasting, "KEEP_LEGS", 0.05)
     nic.errors = [DeviceError("no link")] * 100_000
     nic.lose()
     gives_up(control)

@@ -176,6 +176,54 @@ static void test_fields_of_open(void **state)
 	assert_int_equal(o.to_worker, 0);
 }
 
+static int opening(const char *map, size_t len)
+{
+	const struct frame f = { 1, FRAME_OPEN, (const uint8_t *)map, len };
+	struct protocol_open o;
+
+	return protocol_open(&o, &f, &r);
+}
+
+#define OPENING(map) opening(map, sizeof(map) - 1)
+
+static void test_container_of_a_program(void **state)
+{
+	(void)state;
+	assert_int_equal(OPENING("\xa2\x62to\x65"
+				 "agent\x69"
+				 "container\x65we.-1"),
+			 0);
+	assert_int_equal(OPENING("\xa1\x62to\x65"
+				 "agent"),
+			 -EPROTO);
+	assert_string_equal(r.text, "OPEN lacks 'uid'");
+	assert_int_equal(OPENING("\xa3\x62to\x65"
+				 "agent\x63uid\x00\x69"
+				 "container\x61w"),
+			 -EPROTO);
+	assert_string_equal(r.text, "OPEN has a uid and a container");
+	assert_int_equal(OPENING("\xa2\x62to\x65"
+				 "agent\x69"
+				 "container\x00"),
+			 -EPROTO);
+	assert_int_equal(OPENING("\xa2\x62to\x65"
+				 "agent\x69"
+				 "container\x60"),
+			 -EPROTO);
+	assert_int_equal(OPENING("\xa2\x62to\x65"
+				 "agent\x69"
+				 "container\x63"
+				 "a/b"),
+			 -EPROTO);
+	assert_int_equal(OPENING("\xa2\x62to\x65"
+				 "agent\x69"
+				 "container\x71"
+				 "abcdefghijklmnopq"),
+			 -EPROTO);
+	assert_string_equal(r.text,
+			    "OPEN has a container whose name is not legal");
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 
 int main(void)
@@ -189,6 +237,7 @@ int main(void)
 		TEST(test_reason_of_the_peer),
 		TEST(test_long_reasons_are_cut_between_characters),
 		TEST(test_fields_of_open),
+		TEST(test_container_of_a_program),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

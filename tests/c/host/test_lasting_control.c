@@ -445,7 +445,7 @@ static void test_agent_away_for_a_while(void **state)
 		assert_int_equal(is_readable(l, LONG_MS), 1);
 		assert_true(srdma_lasting_control_alive(l));
 	}
-	shift_clock(SRDMA_KEPT_S - 10);
+	shift_clock(SRDMA_CTL_KEEP_LEGS - 10);
 	assert_int_equal(is_readable(l, LONG_MS), 1);
 	assert_true(srdma_lasting_control_alive(l));
 	fake_agent_start(&f.agent, f.worker.folder);
@@ -460,7 +460,7 @@ static void test_no_other_agent(void **state)
 	(void)state;
 	fake_agent_stop(&f.agent);
 	assert_true(srdma_lasting_control_alive(l));
-	shift_clock(SRDMA_KEPT_S);
+	shift_clock(SRDMA_CTL_KEEP_LEGS);
 	assert_false(comes_back(l));
 	assert_int_equal(is_readable(l, 0), 1);
 	fake_agent_start(&f.agent, f.worker.folder);
@@ -479,11 +479,11 @@ static void test_rare_calls(void **state)
 		fake_agent_stop(&f.agent);
 		assert_true(srdma_lasting_control_alive(l));
 		for (int i = 0; i < 3 && !has_leg; i++) {
-			shift_clock((i + 1) * 10 * SRDMA_KEPT_S);
+			shift_clock((i + 1) * 10 * SRDMA_CTL_KEEP_LEGS);
 			assert_int_equal(is_readable(l, LONG_MS), 1);
 			assert_true(srdma_lasting_control_alive(l));
 		}
-		shift_clock(100 * (has_leg + 1) * SRDMA_KEPT_S);
+		shift_clock(100 * (has_leg + 1) * SRDMA_CTL_KEEP_LEGS);
 		fake_agent_start(&f.agent, f.worker.folder);
 		f.asked = 0;
 		assert_int_equal(call(l, SRDMA_CTL_STATS), 0);

@@ -472,7 +472,7 @@ static void test_program_that_does_not_come_back(void **state)
 	fake_worker_cut(f->worker);
 	assert_int_equal(srdma_poll_cq(f->pd, 1, &wc), 0);
 	beat_answered();
-	shift_clock(SRDMA_KEPT_S);
+	shift_clock(SRDMA_CTL_KEEP_LEGS);
 	expect_gone(f);
 	says("has ended: no other connection to the worker at");
 	says("no agent at");
