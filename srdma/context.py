@@ -107,7 +107,10 @@ class Context(Resource):
         """The connection to worker process 0, and its HELLO."""
         try:
             direct = _greet(Control.connect(self.path, self._timeout), self._timeout)
-            return self._lasting_one() or direct if self._may_be_far(*direct) else direct
+            lasting = self._lasting_one() if self._may_be_far(*direct) else None
+            if lasting:
+                direct[0].close()
+            return lasting or direct
         except (NoWorkerError, WorkerGone) as direct:
             # A worker of root with --agent-uid closes connections of other users after connect().
             if not self._agent_path or not _may_be_of_others(direct):
@@ -134,16 +137,18 @@ class Context(Resource):
 
     def _lasting_one(self) -> tuple[Control, Hello] | None:
         """A connection of the agent, if it may be made again and is to this worker."""
+        found = None
         try:
             control = self._from_agent(self.path)
+            if self._lasting and not self.remote:
+                found = _greet(control, self._timeout)
+            else:
+                control.close()
         except Error:  # it has none for this program
-            return None
-        if self.remote or not self._lasting:
-            self.remote = self._lasting = False
-            control.close()
-            return None
-        self._restricted = True
-        return _greet(control, self._timeout)
+            pass
+        self.remote, self._lasting = False, bool(found)
+        self._restricted = bool(found)
+        return found
 
     @property
     def threads(self) -> int:

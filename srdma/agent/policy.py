@@ -85,6 +85,7 @@ class Policy:
         self.path, self._system = path, clock or SystemClock()
         self.host_time = HostTime(self._system)
         self._used: weakref.WeakSet[Identity] = weakref.WeakSet()
+        self._fixed: tuple[object, ...] = ()  # entries that take effect at the start
         self.load()
 
     def load(self) -> None:
@@ -111,14 +112,20 @@ class Policy:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
             raise PolicyError(f"{self.path}: a value is not legal: {error}") from None
-        self.worker = Path(_text(self.path, fields, "worker"))
+        worker = Path(_text(self.path, fields, "worker"))
+        fixed = worker, fields.get("worker_remote", False)
+        if self._fixed and fixed != self._fixed:
+            raise PolicyError(
+                f"{self.path}: worker and worker_remote take effect at the start of the agent: "
+                "start it again"
+            )
+        self.worker, self.worker_remote = self._fixed = fixed
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
         self.listen = listen
         self.peers = peers
         self.worker_user = worker_user
-        self.worker_remote = fields.get("worker_remote", False)
         self.doors = doors
         self.control, self.hosts = control, hosts
         self._limits, self._doors = limits, {door.name: door for door in doors}

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import itertools
 import socket
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
@@ -46,11 +45,9 @@ from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
-from srdma.keyex.streams import BUSY
 
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
-FREE = 2.0  # seconds for which the port of a listener that ended may be in use
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
 AWAY = "no link to the computer of the worker: see the proxy"
@@ -131,7 +128,7 @@ class Service:
         except (NoWorkerError, WorkerGone):  # one that starts later keeps nothing
             self._away = self.worker_remote
             return
-        number = itertools.count()
+        number, whole = itertools.count(), True
         for thread in range(hello.threads):
             socket_path = thread_path(path, thread)
             try:
@@ -140,6 +137,8 @@ class Service:
                     self._adopt(socket_path, worker, record, next(number) * ADOPT_EVERY)
             except (NoWorkerError, WorkerGone, Timeout) as error:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
+                whole = False
+        self._away = self.worker_remote and not whole
 
     @property
     def worker_remote(self) -> bool:
@@ -152,15 +151,18 @@ class Service:
         while True:
             try:
                 worker = await self._kept(self._rule.worker_at(path))
-                if self._away:
-                    await self.take_over(path)
             except (DeviceError, Timeout):
                 await asyncio.sleep(BACK_EVERY)
                 continue
-            self._away = False
-            await asyncio.wait([worker.ended])
-            self._away = True
-            await self.close(restart=True)
+            with contextlib.suppress(DeviceError, Timeout):
+                if self._away:
+                    await self.take_over(path)
+            if self._away:  # not wholly taken over
+                await asyncio.sleep(BACK_EVERY)
+            else:
+                await asyncio.wait([worker.ended])
+                self._away = True
+            await self.close(restart=True)  # another take-over would adopt sessions again
 
     async def _kept(self, path: Path) -> Worker:
         """See Keeper.worker(). The GID of a worker is known from here on, until it ends.
@@ -263,6 +265,10 @@ class Service:
             text = f"a fault of the agent, please report it: {type(error).__name__}: {error}"
             self.audit("fault", uid=channel.uid, text=text)
             channel.report("error", code="worker", text=text)
+        except asyncio.CancelledError as end:
+            if RESTART in end.args:  # it does not wait for programs that do not read
+                channel.drop()
+            raise
         finally:
             if worker:
                 self._release(worker)
@@ -270,7 +276,7 @@ class Service:
 
     @contextlib.contextmanager
     def _returnable(self, session: Session, worker: Worker) -> Iterator[None]:
-        """A program of another computer may come back (control-link.md 4)."""
+        """A program of another computer may come back (control-link.md 2.5)."""
         task = asyncio.current_task()
         assert task
         keys = [(worker.path, qpn) for qpn in session.qpns if session.remote]
@@ -347,19 +353,13 @@ class Service:
         """A listening socket for a program of another computer. Raises ExchangeError."""
         match address:
             case [str(host), int(port)] if not channel.listening:
-                entry, deadline = self._rule.host_at(channel.uid), time.monotonic() + FREE
+                entry = self._rule.host_at(channel.uid)
             case _:
                 raise ExchangeError("config", "address is not [host, port], or beside a socket")
         former = self._remote.get((channel.uid, host, port))
         if former and former.link < channel.link:
             former.drop()  # the end of its link was not noticed yet
-        while True:  # the socket of a listener that ended is closed soon (closing.py)
-            try:
-                return entry.bound(host, port)
-            except ExchangeError as error:
-                if error.code != BUSY or time.monotonic() >= deadline:
-                    raise
-            await asyncio.sleep(FREE / 20)
+        return await entry.bound_soon(host, port)
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting

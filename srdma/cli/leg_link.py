@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from srdma._engine.host_device import netdev_of, route
 from srdma.cli.finding import SYS, Finding, read
 from srdma.errors import Error
@@ -59,7 +56,7 @@ def leg_link(peer: str, device: str | None) -> Finding:
         hop = first_hop(chosen.target.partition("%")[0], netdev_of(chosen, device))
     except Error as error:
         return Finding(NAME, "note", str(error), "docs/rdma.md, Addresses and devices")
-    except (NetlinkError, OSError) as error:
+    except (ImportError, OSError) as error:
         return Finding(
             NAME, "note", f"no route to the leg's address {peer}: {error}",
             "give the host's function of the NIC an address of the same subnet",
@@ -68,11 +65,18 @@ def leg_link(peer: str, device: str | None) -> Finding:
 
 
 def first_hop(address: str, netdev: str | None) -> Hop:
-    """The kernel's route. netdev: the network device that it must use. Raises NetlinkError,
-    OSError."""
+    """The kernel's route. netdev: the network device that it must use. Raises OSError, ImportError
+    without pyroute2."""
+    # All other commands do without it.
+    from pyroute2 import IPRoute
+    from pyroute2.netlink.exceptions import NetlinkError
+
     with IPRoute() as ip:
         over = {"oif": ip.link_lookup(ifname=netdev)[0]} if netdev else {}
-        (message,) = ip.route("get", dst=address, **over)
+        try:
+            (message,) = ip.route("get", dst=address, **over)
+        except NetlinkError as error:
+            raise OSError(error.code, str(error)) from None
         (link,) = ip.get_links(message.get_attr("RTA_OIF"))
         gateway = message.get_attr("RTA_GATEWAY") or ""
         return Hop(link.get_attr("IFLA_IFNAME"), str(gateway), message["type"] == LOCAL)

@@ -1,4 +1,4 @@
-"""A control connection to a worker on another computer (control-link.md 4).
+"""A control connection to a worker on another computer (control-link.md 2.5).
 
 It ends with the control link, or with the proxy or agent that carry it, while the leg goes on. A
 thread then makes another one, as long as the worker keeps the leg.

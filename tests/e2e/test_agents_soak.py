@@ -97,7 +97,14 @@ class Soak:
         a = srdma.rendezvous(self._place.a.pd, identity="host-a", peer=B, **options)
         b = srdma.rendezvous(self._place.b.pd, identity="host-b", peer=A, **options)
         other = run(b.connect, a.gid, a.qp_num)
-        self._pairs.append(Ends((a.connect(b.gid, b.qp_num), other())))
+        try:
+            mine = a.connect(b.gid, b.qp_num)
+        except srdma.Error as error:
+            with pytest.raises(srdma.Error) as theirs:
+                other()
+            error.add_note(f"host B: {theirs.value}")
+            raise
+        self._pairs.append(Ends((mine, other())))
 
     def close(self) -> None:
         if pair := self._any():

@@ -462,3 +462,18 @@ def test_config_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["config", "check", file], ["agent", "--config", file]):
         assert run_cli(*command) == 3
         assert "unknown key 'socket2'" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('worker = "', 'worker = "/other'), ("worker =", "worker_remote = true\nworker =")],
+)
+def test_worker_takes_effect_at_the_start(folder: Path, old: str, new: str) -> None:
+    """The agent follows the worker that it has."""
+    (folder / "agent.toml").write_text(GOOD)
+    made = Policy(folder / "agent.toml")
+    before = made.worker, made.worker_remote
+    (folder / "agent.toml").write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(PolicyError, match="start it again"):
+        made.load()
+    assert (made.worker, made.worker_remote) == before

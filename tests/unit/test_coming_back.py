@@ -20,7 +20,7 @@ from srdma.errors import DeviceError
 CAME = {"event": "arrived", "arrival": 5, "identity": "spiffe://test/b"}
 NO_LINK = {"event": "error", "code": "worker", "text": "no link to the NIC"}
 WAIT = 20.0
-SETTINGS = {"worker": "/far/away", "token": bytes(16), "qps": [{"qpn": 7}]}
+SETTINGS = {"identity": "a", "worker": "/far/away", "token": bytes(16), "qps": [{"qpn": 7}]}
 
 
 def message(event: dict[str, Any]) -> bytes:

@@ -272,10 +272,12 @@ def test_stream_that_ends_before_its_answer(agent: End) -> None:
 
 
 def test_streams_of_a_link_are_limited(agent: End, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream without an answer counts too."""
+    """A stream without an answer counts until it has one, also if the proxy ended it: work goes on
+    for it."""
     monkeypatch.setattr(links, "STREAMS_MAX", 2)
     agent.greet()
     agent.send(1, Type.OPEN, {**OPEN, "uid": LATER})
+    agent.send(1, Type.END)
     agent.send(2, Type.OPEN, OPEN)
     assert agent.take() == (2, Type.OPENED, b"")
     agent.send(3, Type.OPEN, OPEN)
@@ -284,6 +286,9 @@ def test_streams_of_a_link_are_limited(agent: End, monkeypatch: pytest.MonkeyPat
     agent.send(2, Type.END)
     agent.send(4, Type.OPEN, OPEN)
     assert agent.take() == (4, Type.OPENED, b"")
+    assert not agent.call(lambda: agent.link.accept(1, agent.relay()))
+    agent.send(5, Type.OPEN, OPEN)
+    assert agent.take() == (5, Type.OPENED, b"")
 
 
 def test_stream_that_ends_after_its_answer(proxy: End) -> None:

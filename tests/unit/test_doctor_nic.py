@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyroute2.netlink.exceptions import NetlinkError
 
 from srdma import errors
 from srdma._engine import host_device
@@ -108,7 +107,7 @@ def test_leg_of_this_machine() -> None:
 
 def test_no_route_to_the_leg(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_hop(address: str, name: str | None) -> Hop:
-        raise NetlinkError(101, "Network is unreachable")
+        raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr(leg_link, "first_hop", first_hop)
     found = leg_link.leg_link(ADDRESS, None)
@@ -180,8 +179,8 @@ class FakeContext:
 )
 def test_worker_of_the_nic(address: str, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def context(agent: str) -> Iterator[FakeContext]:
-        assert agent == "/run/proxy.sock"
+    def context(worker: Path | None, agent: str) -> Iterator[FakeContext]:
+        assert (worker, agent) == (None, "/run/proxy.sock")
         yield FakeContext(address)
 
     def refused(*_: object) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srdma.agent import service as services
 from srdma.agent import session as sessions
+from srdma.agent.remote import entries
 from srdma.agent.session import LOST
 from srdma.keyex.messages import ClosedMessage, Rekey
 from tests.exchange_players import NONE
@@ -310,7 +310,7 @@ def test_listener_by_a_newer_link(place: RemotePlace) -> None:
 
 def test_listener_in_the_way(place: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of another program of the host, or of another user, keeps its address."""
-    monkeypatch.setattr(services, "FREE", 0.2)
+    monkeypatch.setattr(entries, "FREE", 0.2)
     present = place.listen(link=2)
     assert listens(present)
     for link, user in [(2, USER), (1, USER), (3, OTHER)]:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import cbor2
 import pytest
 
+from srdma.agent import listener as admission
 from srdma.agent import takeover
 from srdma.agent.accounts import User
 from srdma.agent.channel import Absent, Channel
@@ -36,7 +37,7 @@ from srdma.keyex.offers import Suite
 from srdma.keyex.renew import Times
 from srdma.keyex.tls import PeerClosed, Truncated
 from tests.exchange_players import NONE
-from tests.keyex_players import LEG, FakeWorker, Wire, config, dial, load, patient, until
+from tests.keyex_players import END, LEG, FakeWorker, Wire, config, dial, load, patient, until
 from tests.resume_players import ResumingPeer
 from tests.thread_agent import ServiceThread
 
@@ -246,6 +247,7 @@ class Place:
         self.folder, self.worker, self.remote = folder, worker, remote
         self.audit: list[dict[str, Any]] = []
         self.agents: list[ServiceThread] = []
+        self._following: asyncio.Future[NoReturn] | None = None
         self.wires: list[Wire] = []
         self.grant([UID])
         self.start()
@@ -277,6 +279,8 @@ class Place:
 
     def stop(self) -> None:
         """End the agent as by SIGTERM."""
+        if self._following:
+            self.agent.call(self._following.cancel)
         self.agent.run(self.agent.service.close(restart=True))
         self.agent.call(self._keeper.close)
         self.agent.close()
@@ -749,10 +753,39 @@ def test_end_of_the_link_before_ready(far: Place) -> None:
     """A key exchange that is not complete fails."""
     with begun(far) as (wire, connected, _):
         far.worker.cut()
-        assert wire.event()["code"] == "gone"
+        # The agent may notice the end of its own connection before that of the session's.
+        assert (event := wire.event()) == END or event["code"] == "gone"
         with pytest.raises(Exception, match="worker"):
             connected.result()
     assert not far.worker.kept
+
+
+def test_agent_that_starts_without_a_link(far: Place) -> None:
+    """It takes the sessions over when it reaches the worker."""
+    with session(far, "client") as one:
+        far.stop()
+        far.worker.cut()
+        far.start()
+        assert refusal(far.rejoin(one.qpns[0])) == "worker"
+        far.worker.away = False
+        one.wire = come_back(far, one)
+        one.renews()
+        assert len(far.told("adopted")) == 1
+
+
+def test_program_that_reads_no_events(far: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other programs do not wait for it after the end of the link."""
+    monkeypatch.setattr(admission, "REFUSALS_EVERY", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening, session(far, "client") as one:
+        listen(far, listening)
+        for _ in range(800):
+            with socket.create_connection(listening.getsockname()) as peer:
+                peer.sendall(b"no TLS at all")
+                while peer.recv(100):
+                    pass
+        far.worker.cut()
+        far.worker.away = False
+        until(lambda: far.rejoin(one.qpns[0]).event()["event"] == "ready")
 
 
 def test_sessions_that_ended_without_a_link(far: Place) -> None:

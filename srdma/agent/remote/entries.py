@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import re
 import secrets
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ KEYS = {"name", "identity", "identities", "listen", "quota", "clock"}
 CONTROL_KEYS = {"listen", "path"}
 NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
 WILDCARDS = {"", "0.0.0.0", "::"}
+FREE = 2.0  # seconds for which the port of a listener that ended may be in use
 TRIES = 16  # with ports of a range, when a program asks for any
 _PORTS = re.compile(r"(.+):(\d{1,5})(?:-(\d{1,5}))?")
 
@@ -90,6 +93,17 @@ class HostEntry:
         raise ExchangeError(
             code, f"the NIC cannot listen at {host or '*'}:{port}: {failed.strerror}"
         )
+
+    async def bound_soon(self, host: str, port: int) -> socket.socket:
+        """As bound(), after the socket of a listener that ended is closed (closing.py)."""
+        deadline = time.monotonic() + FREE
+        while True:
+            try:
+                return self.bound(host, port)
+            except ExchangeError as error:
+                if error.code != BUSY or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(FREE / 20)
 
     def _addresses(self, wanted: str, port: int) -> list[tuple[str, int]]:
         """The permitted addresses that fit, of which one is tried after the other. port: 0: any."""

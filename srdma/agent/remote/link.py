@@ -87,7 +87,8 @@ class Link:
         self.opened: Opened | None = None
         self._task: asyncio.Task[Any] | None = None  # of run()
         self._streams: dict[int, Stream] = {}
-        self._opening: set[int] = set()  # streams of opened() without an answer
+        # Streams of opened() without an answer; False: the peer ended it.
+        self._opening: dict[int, bool] = {}
         self._next = 1
         self._sent_at = self._heard_at = time.monotonic()
         self._paused: set[Stream] = set()
@@ -172,9 +173,8 @@ class Link:
 
     def accept(self, number: int, stream: Stream) -> bool:
         """Answer OPENED to a stream of opened(). False if it has ended."""
-        if number not in self._opening:
+        if not self._opening.pop(number, False):
             return False
-        self._opening.discard(number)
         stream.number = number
         self._streams[number] = stream
         self.send(number, Type.OPENED)
@@ -182,8 +182,7 @@ class Link:
 
     def refuse(self, number: int, reason: ExchangeError) -> None:
         """End a stream of opened() that was not accepted. Without effect if it has ended."""
-        if number in self._opening:
-            self._opening.discard(number)
+        if self._opening.pop(number, False):
             self.send(number, Type.END, _reason(reason))
 
     def end(self, number: int, reason: ExchangeError | None = None) -> None:
@@ -270,7 +269,7 @@ class Link:
             self._next += 1
             fields = plain_map(body, BODY_MAX)
             full = len(self._streams) + len(self._opening) >= STREAMS_MAX
-            self._opening.add(number)
+            self._opening[number] = True
             if full:
                 self.refuse(number, ExchangeError("busy", "the link has too many streams"))
             else:
@@ -293,8 +292,8 @@ class Link:
 
     def _pass(self, number: int, kind: Type, body: bytes) -> None:
         if (stream := self._streams.get(number)) is None:
-            if kind is Type.END:
-                self._opening.discard(number)
+            if kind is Type.END and number in self._opening:
+                self._opening[number] = False
             return  # it was under way when this end ended the stream
         if kind is Type.DATA and body:
             stream.data(body)

@@ -131,6 +131,9 @@ class Proxy:
         return await link.run()
 
     def _greeted(self, link: Link) -> None:
+        if self._way != self._file.way:  # the file was replaced meanwhile
+            link.stop(ANOTHER)
+            return
         self._link = link
         self._usable.set()
         self.tried.set()
