@@ -85,7 +85,7 @@ class Policy:
         self.path, self._system = path, clock or SystemClock()
         self.host_time = HostTime(self._system)
         self._used: weakref.WeakSet[Identity] = weakref.WeakSet()
-        self._fixed: tuple[object, ...] = ()  # entries that take effect at the start
+        self._fixed: tuple[Path, bool] | None = None
         self.load()
 
     def load(self) -> None:
@@ -113,13 +113,7 @@ class Policy:
         except (AttributeError, OSError, TypeError, ValueError) as error:
             raise PolicyError(f"{self.path}: a value is not legal: {error}") from None
         worker = Path(_text(self.path, fields, "worker"))
-        fixed = worker, fields.get("worker_remote", False)
-        if self._fixed and fixed != self._fixed:
-            raise PolicyError(
-                f"{self.path}: worker and worker_remote take effect at the start of the agent: "
-                "start it again"
-            )
-        self.worker, self.worker_remote = self._fixed = fixed
+        self._fix(worker, fields.get("worker_remote", False))
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
@@ -136,6 +130,15 @@ class Policy:
                 identity.credentials = credentials[identity.name]
                 identity.granted = grants[identity.name].peers
                 identity.clock = self._clock
+
+    def _fix(self, worker: Path, remote: bool) -> None:
+        """Set the entries that take effect at the start. Raises PolicyError if one changed."""
+        if self._fixed not in (None, (worker, remote)):
+            raise PolicyError(
+                f"{self.path}: worker and worker_remote take effect at the start of the agent: "
+                "start it again"
+            )
+        self.worker, self.worker_remote = self._fixed = worker, remote
 
     def summary(self) -> dict[str, str]:
         """Identity names, each with its URI and users, for people."""
