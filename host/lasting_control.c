@@ -72,9 +72,9 @@ static void lose(struct srdma_lasting_control *l)
 		give_up(l);
 }
 
-/* 1 if the agent or the worker refuses this program for good. An error of
- * connect() is none: a proxy that starts sets the owner and the mode of its
- * socket after bind(). */
+/* 1 if the agent or the worker refuses this program for good. Errors of
+ * connect() do not count: a proxy that starts sets the owner and the mode of
+ * its socket after bind(). */
 static int is_refusal(const struct srdma_lasting_control *l, int rc)
 {
 	return l->state != PAUSING &&
