@@ -96,8 +96,12 @@ static int write_messages(struct stream *s)
 static void read_message(struct stream *s)
 {
 	struct message m;
-	const int rc = packet_receive(s->watch.fd, &m);
+	int rc = packet_receive(s->watch.fd, &m);
 
+	/* A worker that closed the connection with unread requests: the kernel
+	 * reports that once, before the answers that are still queued. */
+	if (rc == -ECONNRESET)
+		rc = packet_receive(s->watch.fd, &m);
 	if (rc == 0)
 		return;
 	if (rc > 0 && !m.nfds && m.len <= SRDMA_CTL_MAX) {

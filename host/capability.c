@@ -131,10 +131,14 @@ int srdma_install_cap(uint32_t *handle, struct srdma_pd *pd,
 int srdma_uninstall_cap(struct srdma_pd *pd, uint32_t handle)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_UNINSTALL };
+	int r;
 
 	m.uninstall.leg = pd->number;
 	m.uninstall.handle = handle;
-	return srdma_pd_call(pd, &m, NULL);
+	r = srdma_pd_call(pd, &m, NULL);
+	if (r == -ETIMEDOUT)
+		pd->uninstalling = 1;
+	return r == -ENOENT && pd->uninstalling ? 0 : r;
 }
 
 int srdma_revoke_caps(struct srdma_mr *mr, uint64_t offset, uint64_t length)

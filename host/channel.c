@@ -86,7 +86,7 @@ int srdma_channel_open(struct srdma_channel **out,
 	r = srdma_channel_send(c, first, fds,
 			       srdma_socket_deadline(timeout_ms));
 	if (r) {
-		srdma_channel_close(c);
+		srdma_channel_drop(c); /* the caller may not wait */
 		return r;
 	}
 	*out = c;

@@ -82,7 +82,7 @@ static int collect(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	int64_t now;
 	int got = take(pd, n, wc);
 
-	if (pd->gone || (got && !pd->device->lasting))
+	if (pd->gone || (got && !srdma_lasting_control_lasts(pd->control)))
 		return got;
 	now = srdma_socket_deadline(0);
 	if (!pd->armed && now - pd->looked < LOOK_MS)

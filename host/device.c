@@ -151,7 +151,6 @@ static int greet(struct srdma_device *d)
 
 	if (r)
 		return r;
-	d->lasting = kind != SRDMA_ACCESS_HERE;
 	d->remote = kind == SRDMA_ACCESS_REMOTE;
 	return say_hello(d);
 }
@@ -174,7 +173,6 @@ static void prefer_lasting(struct srdma_device *d)
 	    kind == SRDMA_ACCESS_LASTING) {
 		srdma_lasting_control_close(d->control);
 		d->control = other;
-		d->lasting = 1;
 		return;
 	}
 	srdma_lasting_control_close(other);

@@ -32,7 +32,7 @@ struct srdma_lasting_control {
 	char why[512]; /* OVER: the error text of all calls */
 };
 
-static int is_remote(const struct srdma_lasting_control *l)
+int srdma_lasting_control_lasts(const struct srdma_lasting_control *l)
 {
 	return l->p.agent != NULL;
 }
@@ -45,7 +45,7 @@ static void drop(struct srdma_lasting_control *l)
 		srdma_retry_unwatch(&l->retry, srdma_channel_fd(l->channel));
 	srdma_channel_drop(l->channel);
 	l->channel = NULL;
-	if (l->control && is_remote(l))
+	if (l->control && srdma_lasting_control_lasts(l))
 		srdma_retry_unwatch(&l->retry, srdma_control_fd(l->control));
 	srdma_control_close(l->control);
 	l->control = NULL;
@@ -72,13 +72,21 @@ static void lose(struct srdma_lasting_control *l)
 		give_up(l);
 }
 
+/* 1 if the agent or the worker refuses this program for good. Errors of
+ * connect() do not count: a proxy that starts sets the owner and the mode of
+ * its socket after bind(). */
+static int is_refusal(const struct srdma_lasting_control *l, int rc)
+{
+	return l->state != PAUSING &&
+	       (rc == -EPERM || rc == -EACCES || rc == -EINVAL);
+}
+
 /* An attempt failed, with this error. */
 static void fail(struct srdma_lasting_control *l, int rc)
 {
-	const int refused = rc == -EPERM || rc == -EACCES || rc == -EINVAL;
-
-	if (refused ||
-	    (l->p.has_leg && srdma_retry_lasts(&l->retry, SRDMA_CTL_KEEP_LEGS))) {
+	if (is_refusal(l, rc) ||
+	    (l->p.has_leg &&
+	     srdma_retry_lasts(&l->retry, SRDMA_CTL_KEEP_LEGS))) {
 		give_up(l);
 		return;
 	}
@@ -174,7 +182,7 @@ static int step(struct srdma_lasting_control *l, int64_t deadline)
 /* Notices the end of the connection. */
 static void look(struct srdma_lasting_control *l)
 {
-	if (l->state == CONNECTED && is_remote(l) &&
+	if (l->state == CONNECTED && srdma_lasting_control_lasts(l) &&
 	    !srdma_control_alive(l->control))
 		lose(l);
 }
@@ -186,7 +194,7 @@ static int is_away(const struct srdma_lasting_control *l)
 
 int srdma_lasting_control_alive(struct srdma_lasting_control *l)
 {
-	if (!is_remote(l))
+	if (!srdma_lasting_control_lasts(l))
 		return srdma_control_alive(l->control);
 	look(l);
 	while (is_away(l) && !step(l, 0))
@@ -242,13 +250,15 @@ int srdma_lasting_control_call_until(struct srdma_lasting_control *l,
 	int r, repeated = 0;
 
 	for (;; repeated = 1) {
-		r = is_remote(l) ? wait_connected(l, kind, deadline) : 0;
+		r = srdma_lasting_control_lasts(l)
+			    ? wait_connected(l, kind, deadline)
+			    : 0;
 		if (r)
 			return r;
 		r = srdma_control_call_until(l->control, m, out, in, deadline);
 		if (r == -ENOENT && repeated && ends_object(kind))
 			return 0; /* the former request succeeded */
-		if (r != -ENOTCONN || !is_remote(l) ||
+		if (r != -ENOTCONN || !srdma_lasting_control_lasts(l) ||
 		    srdma_control_alive(l->control))
 			return r;
 		if (!may_be_repeated(kind))
@@ -264,7 +274,7 @@ int srdma_lasting_control_call(struct srdma_lasting_control *l,
 			       const struct srdma_socket_fds *out,
 			       struct srdma_socket_fds *in)
 {
-	if (!is_remote(l))
+	if (!srdma_lasting_control_lasts(l))
 		return srdma_control_call(l->control, m, out, in);
 	return srdma_lasting_control_call_until(
 		l, m, out, in, srdma_socket_deadline(SRDMA_CONTROL_TIMEOUT_MS));
@@ -287,9 +297,9 @@ int srdma_lasting_control_create(struct srdma_lasting_control **out,
 	l->p = *p;
 	l->control = control;
 	l->retry.epoll = l->retry.timer = -1;
-	if (is_remote(l))
+	if (srdma_lasting_control_lasts(l))
 		r = srdma_retry_open(&l->retry);
-	if (!r && is_remote(l))
+	if (!r && srdma_lasting_control_lasts(l))
 		r = srdma_retry_watch(&l->retry, srdma_control_fd(control));
 	if (r)
 		srdma_lasting_control_close(l);
@@ -317,7 +327,8 @@ void srdma_lasting_control_close(struct srdma_lasting_control *l)
 
 void srdma_lasting_control_end(struct srdma_lasting_control *l)
 {
-	srdma_control_end(l->control);
+	if (!srdma_lasting_control_lasts(l))
+		srdma_control_end(l->control);
 }
 
 pid_t srdma_lasting_control_pid(const struct srdma_lasting_control *l)
@@ -327,5 +338,6 @@ pid_t srdma_lasting_control_pid(const struct srdma_lasting_control *l)
 
 int srdma_lasting_control_fd(const struct srdma_lasting_control *l)
 {
-	return is_remote(l) ? l->retry.epoll : srdma_control_fd(l->control);
+	return srdma_lasting_control_lasts(l) ? l->retry.epoll
+					      : srdma_control_fd(l->control);
 }

@@ -32,7 +32,11 @@ void srdma_lasting_control_set_leg(struct srdma_lasting_control *l,
 /* l may be NULL. */
 void srdma_lasting_control_close(struct srdma_lasting_control *l);
 
-/* See srdma_control_end(). For a worker on this computer only. */
+/* 1 if another connection is made after the end of one (params.agent). */
+int srdma_lasting_control_lasts(const struct srdma_lasting_control *l);
+
+/* See srdma_control_end(). Nothing if it lasts: another connection would be
+ * made. */
 void srdma_lasting_control_end(struct srdma_lasting_control *l);
 /* See srdma_control_pid(). */
 pid_t srdma_lasting_control_pid(const struct srdma_lasting_control *l);

@@ -24,8 +24,7 @@ struct srdma_device {
 	char path[SRDMA_SOCKET_PATH]; /* control socket of process 0 */
 	struct srdma_agent_place agent;
 	int restricted;	  /* 1: connections to the worker come from the agent */
-	int lasting;	  /* 1: the worker is on another computer */
-	int remote;	  /* 1: the agent too */
+	int remote;	  /* 1: worker and agent are on another computer */
 	atomic_uint next; /* worker process of the next PD */
 	atomic_uint users; /* PDs and listeners */
 };
@@ -49,6 +48,8 @@ struct srdma_pd {
 	int64_t slept;	/* ms in srdma_wait_cq() since the last completion, or
 			 * since the last check that the leg lives */
 	unsigned users; /* QPs, regions and connections */
+	/* 1: an UNINSTALL timed out, and may have succeeded */
+	int uninstalling;
 };
 
 struct srdma_qp {
@@ -68,8 +69,9 @@ struct srdma_mr {
 	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
 };
 
-/* A new connection to the worker process at the path, of the device's kind.
- * Errors of srdma_control_connect(), srdma_access_connect() and
+/* A new connection to the worker process at the path. It may be of another kind
+ * than the device's: the agent may have been started again. Errors of
+ * srdma_control_connect(), srdma_access_connect() and
  * srdma_lasting_control_create(). */
 int srdma_device_connect(const struct srdma_device *d,
 			 struct srdma_lasting_control **out, const char *path);

@@ -223,7 +223,7 @@ int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
 		r = leg_ended(pd);
 	if (r == -ENOTCONN)
 		fail(pd);
-	if (r == -ETIMEDOUT && makes_object(kind) && !pd->device->lasting)
+	if (r == -ETIMEDOUT && makes_object(kind))
 		srdma_lasting_control_end(pd->control);
 	return r;
 }

@@ -6,6 +6,23 @@
 
 enum { WAITING = 1 };
 
+/* 1: the relay must be polled until the object is free, even without a client.
+ */
+static int ends_object(const struct deferred *d)
+{
+	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
+}
+
+static int has_same(const struct deferred_list *l, const struct deferred *d)
+{
+	const struct deferred *other = l->first;
+
+	while (other && (other->kind != d->kind || other->leg != d->leg ||
+			 other->number != d->number))
+		other = other->next;
+	return other != NULL;
+}
+
 int deferred_add(struct deferred_list *l, const struct deferred *d)
 {
 	struct deferred *copy = malloc(sizeof(*copy));
@@ -13,6 +30,7 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 	if (!copy)
 		return -ENOMEM;
 	*copy = *d;
+	copy->repeats = ends_object(d) && has_same(l, d);
 	copy->next = l->first;
 	l->first = copy;
 	return 0;
@@ -86,13 +104,11 @@ unsigned deferred_poll(struct deferred_list *l)
 	return left;
 }
 
-/*
- * 1 if the relay must still be polled after the client has gone, so that it
- * frees the object.
- */
+/* One item of each object is enough: a client that repeats its request over
+ * one connection after the other must not fill the list. */
 static int to_finish(const struct deferred *d)
 {
-	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
+	return ends_object(d) && !d->repeats;
 }
 
 void deferred_leave(struct deferred_list *l, const struct client *client)

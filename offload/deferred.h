@@ -23,6 +23,8 @@ struct deferred {
 	uint32_t number;		  /* QPN or key */
 	struct srdma_revoke_params range; /* REVOKE, with its ticket */
 	uint64_t ticket;
+	int repeats; /* set by deferred_add(): 1 if an earlier item ends the
+			same object */
 };
 
 struct deferred_list {

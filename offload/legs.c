@@ -77,7 +77,7 @@ static void forget(struct legs *t, struct leg_entry *e)
 	memset(e, 0, sizeof(*e));
 }
 
-int legs_add(struct legs *t, struct srdma_leg *leg,
+int legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
 	     const struct legs_opener *opener)
 {
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
@@ -89,8 +89,8 @@ int legs_add(struct legs *t, struct srdma_leg *leg,
 		forget(t, e);
 		e->id = srdma_relay_leg_id(leg);
 		e->opener = *opener;
-		put(e->users, opener->connection);
-		put(e->owners, opener->connection);
+		put(e->users, user);
+		put(e->owners, user);
 		return 0;
 	}
 	return -ENOSPC;

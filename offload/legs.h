@@ -16,7 +16,6 @@
 enum { LEGS_USERS = ACCOUNTS_CONNECTIONS };
 
 struct legs_opener {
-	unsigned connection;
 	uint32_t user;		 /* that connected it */
 	struct account *account; /* to which it is charged; NULL: none */
 	uint32_t keep; /* s for which the leg outlives its owners, if it has
@@ -39,8 +38,8 @@ struct legs {
 	} entry[SRDMA_MAX_LEGS];
 };
 
-/* Enter a leg. Returns 0 or -ENOSPC. */
-int legs_add(struct legs *t, struct srdma_leg *leg,
+/* Enter a leg, which the connection owns. Returns 0 or -ENOSPC. */
+int legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
 	     const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);

@@ -132,9 +132,8 @@ static int handle_open(struct call *c)
 	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	rc = legs_add(&c->q->legs, leg,
-		      &(struct legs_opener){ c->client->number, c->client->uid,
-					     c->client->account,
+	rc = legs_add(&c->q->legs, c->client->number, leg,
+		      &(struct legs_opener){ c->client->uid, c->client->account,
 					     c->client->keep });
 	if (rc < 0) {
 		srdma_relay_leg_close(leg);

@@ -125,7 +125,12 @@ int srdma_query_cap(struct srdma_cap_info *info, const uint8_t *token,
  */
 int srdma_install_cap(uint32_t *handle, struct srdma_pd *pd,
 		      const uint8_t *token, size_t len);
-/* Requests that still name the handle fail with BAD_CAPABILITY. -ENOENT. */
+/*
+ * Requests that still name the handle fail with BAD_CAPABILITY. -ENOENT: it is
+ * not installed. After -ETIMEDOUT call it again: from then on a handle of the PD
+ * that is not installed is no error, because the former call may have
+ * succeeded.
+ */
 int srdma_uninstall_cap(struct srdma_pd *pd, uint32_t handle);
 
 /*

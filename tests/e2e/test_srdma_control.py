@@ -779,16 +779,19 @@ def test_many_streams_of_a_proxy_that_does_not_read(
     assert got == {(1, Type.DATA): sent, **{(n, Type.DATA): 1 for n in range(2, 602)}}
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_last_answers_of_the_worker(fake_nic: SmallNic, fake: socket.socket, late: bool) -> None:
+@pytest.mark.parametrize("message", ["none", "unread", "late"])
+def test_last_answers_of_the_worker(fake_nic: SmallNic, fake: socket.socket, message: str) -> None:
     """They arrive after the worker has closed the connection, also if it is not read at that time.
-    The end, which epoll reports at once, costs no time meanwhile. late: the peer sends a further
-    message."""
+    The end, which epoll reports at once, costs no time meanwhile. The peer sends a message before,
+    which the worker does not read, or after that."""
     peer = fake_nic.greeted()
     conn, other = (opened(peer, fake_nic, fake, n) for n in (1, 2))
+    if message == "unread":
+        peer.frame(1, Type.DATA, b"unread")
+        select.select([conn], [], [], WAIT)
     sent = fill(conn)
     conn.close()
-    if late:
+    if message == "late":
         peer.frame(1, Type.DATA, b"late")
     processed(peer, 2, other)
     before = daemon.cpu_seconds(fake_nic.process.pid)

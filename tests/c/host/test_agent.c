@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,6 +42,7 @@ static struct fake_agent *agent;  /* that of the fixture */
 static void (*restarted)(int fd); /* what it does after its restart */
 static unsigned last_wish;	  /* number of the last request for renewal */
 static int send_error;		  /* errno of the next sendmsg(), or 0 */
+static unsigned waits;		  /* calls of poll() with a time limit */
 
 /* In place of that of libc. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -49,6 +52,16 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	errno = send_error;
 	send_error = 0;
 	return -1;
+}
+
+int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	struct timespec limit = { .tv_sec = timeout_ms / 1000,
+				  .tv_nsec = timeout_ms % 1000 * 1000000 };
+
+	waits += timeout_ms > 0;
+	return (int)syscall(SYS_ppoll, fds, n, timeout_ms < 0 ? NULL : &limit,
+			    NULL, 0);
 }
 
 static int setup(void **state)
@@ -567,6 +580,34 @@ static void test_message_sent_in_part(void **state)
 	srdma_channel_close(c);
 	srdma_message_free(&first);
 	srdma_message_free(&big);
+}
+
+/* It does not wait for the end of the agent: a program that polls its CQ may
+ * open the channel. */
+static void test_open_without_time(void **state)
+{
+	static const uint8_t data[SRDMA_AGENT_MAX - 64];
+	struct fixture *f = *state;
+	struct srdma_agent_place place = { .user = 0 };
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	const int deaf = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+	struct srdma_message big = { 0 };
+	struct srdma_channel *c;
+
+	snprintf(place.path, sizeof(place.path), "%s/deaf", f->worker.folder);
+	strcpy(name.sun_path, place.path);
+	assert_int_equal(bind(deaf, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(deaf, 4), 0);
+	srdma_message_bytes(&big, data, sizeof(data));
+	assert_int_equal(srdma_message_finish(&big), 0);
+	waits = 0;
+	assert_int_equal(srdma_channel_open(&c, &place, &big, NULL, 0),
+			 -ETIMEDOUT);
+	assert_int_equal(waits, 0);
+	assert_null(c);
+	srdma_message_free(&big);
+	close(deaf);
+	unlink(name.sun_path);
 }
 
 /* --- a restarted agent --------------------------------------------------- */
@@ -1097,6 +1138,7 @@ int main(void)
 		each(test_renewal_without_a_request),
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
+		each(test_open_without_time),
 		each(test_renewal_that_cannot_be_requested),
 		each(test_restarted_agent),
 		each(test_descriptor_of_a_connection),

@@ -37,6 +37,7 @@ static struct fixture {
 } f;
 static int no_descriptors; /* 1: there is no timer; 2: nothing is watched */
 static int quick;	   /* 1: alarms come after 1/100 of their time */
+static int no_access;	   /* so many calls of connect() fail with EACCES */
 
 /* In place of those of libc. */
 int timerfd_create(clockid_t clock, int flags)
@@ -44,6 +45,15 @@ int timerfd_create(clockid_t clock, int flags)
 	if (no_descriptors != 1)
 		return (int)syscall(SYS_timerfd_create, clock, flags);
 	errno = EMFILE;
+	return -1;
+}
+
+int connect(int fd, const struct sockaddr *address, socklen_t len)
+{
+	if (!no_access)
+		return (int)syscall(SYS_connect, fd, address, len);
+	no_access--;
+	errno = EACCES;
 	return -1;
 }
 
@@ -192,7 +202,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	no_descriptors = quick = 0;
+	no_descriptors = quick = no_access = 0;
 	shift_clock(0);
 	fake_agent_stop(&f.agent);
 	fake_worker_stop(&f.worker);
@@ -261,15 +271,16 @@ static int is_readable(const struct srdma_lasting_control *l, int ms)
 	return poll(&p, 1, ms);
 }
 
-/* As an event loop. Returns whether there is a connection. */
+/* As an event loop. Returns 1 when the worker got a request, ATTACH, over
+ * another connection, and there is nothing to do now. 0: there is none. */
 static int comes_back(struct srdma_lasting_control *l)
 {
-	const unsigned channels = f.agent.channels;
+	const unsigned asked = f.asked;
 
 	while (is_readable(l, LONG_MS))
 		if (!srdma_lasting_control_alive(l))
 			return 0;
-		else if (f.agent.channels > channels && !is_readable(l, 100))
+		else if (f.asked > asked && !is_readable(l, 0))
 			return 1;
 	fail_msg("no other connection");
 	return 0;
@@ -409,6 +420,35 @@ static void test_attempts_that_fail(void **state)
 		srdma_lasting_control_close(l);
 	}
 	until_descriptors(f.before);
+}
+
+/* Another proxy has made its socket, and not yet given it to its group. */
+static void test_socket_of_a_proxy_that_starts(void **state)
+{
+	struct srdma_lasting_control *l = make_and_cut(1, fake_proxy_pass);
+
+	(void)state;
+	no_access = 2;
+	assert_int_equal(call(l, SRDMA_CTL_REG_MR), 0);
+	assert_int_equal(no_access, 0);
+	srdma_lasting_control_close(l);
+}
+
+/* That would end its leg, which the next connection needs. */
+static void test_lasting_connection_is_not_ended(void **state)
+{
+	struct srdma_lasting_control *l = make(1);
+
+	(void)state;
+	srdma_lasting_control_end(l);
+	assert_int_equal(call(l, SRDMA_CTL_REG_MR), 0);
+	fake_agent_stop(&f.agent);
+	fake_worker_cut(&f.worker);
+	assert_int_equal(call_now(l, SRDMA_CTL_REG_MR), -ETIMEDOUT);
+	srdma_lasting_control_end(l);
+	fake_agent_start(&f.agent, f.worker.folder);
+	assert_int_equal(call(l, SRDMA_CTL_REG_MR), 0);
+	srdma_lasting_control_close(l);
 }
 
 static void test_attach_that_fails(void **state)
@@ -557,6 +597,8 @@ int main(void)
 		each(test_requests_that_were_done),
 		each(test_refusal_that_looks_like_an_end),
 		each(test_attempts_that_fail),
+		each(test_socket_of_a_proxy_that_starts),
+		each(test_lasting_connection_is_not_ended),
 		each(test_attach_that_fails),
 		each(test_agent_away_for_a_while),
 		each(test_no_other_agent),

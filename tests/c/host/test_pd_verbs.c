@@ -37,11 +37,16 @@ struct fixture {
 	struct srdma_qp *qp;
 };
 
+static void open_pd(struct fixture *f)
+{
+	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+}
+
 static void open_objects(struct fixture *f, const char *path, const char *agent)
 {
 	assert_int_equal(srdma_open_device(&f->device, path, agent), 0);
-	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	open_pd(f);
 }
 
 static struct fixture *begin(void **state)
@@ -73,17 +78,37 @@ static void start_agent(struct fixture *f)
 	fake_agent_start(&f->agent, f->worker->folder);
 }
 
-/* The worker is on another computer. */
-static int setup_remote(void **state)
+/* Opens a device by an agent that acts so. */
+static struct fixture *begin_with_agent(void **state, void (*act)(int fd))
 {
 	struct fixture *f = begin(state);
 	char nowhere[SRDMA_SOCKET_PATH];
 
 	fake_proxy_worker = f->worker->path;
 	start_agent(f);
+	f->agent.act = act;
 	snprintf(nowhere, sizeof(nowhere), "%s/none", f->worker->folder);
-	open_objects(f, nowhere, f->agent.path);
+	assert_int_equal(srdma_open_device(&f->device, nowhere, f->agent.path),
+			 0);
 	*state = f;
+	return f;
+}
+
+/* The worker is on another computer. */
+static int setup_remote(void **state)
+{
+	open_pd(begin_with_agent(state, fake_proxy_pass));
+	return 0;
+}
+
+/* The agent was started again, with `worker_remote`, before the PD was opened.
+ */
+static int setup_changed(void **state)
+{
+	struct fixture *f = begin_with_agent(state, fake_proxy_pass_here);
+
+	f->agent.act = fake_proxy_pass;
+	open_pd(f);
 	return 0;
 }
 
@@ -462,6 +487,61 @@ static void test_link_that_ends_during_a_call(void **state)
 	may_make_objects(f);
 }
 
+/* The time limit is over when a message comes, which is not the answer. */
+static enum fake_action late_reg_mr(struct fake_worker *w,
+				    struct srdma_ctl_msg *m,
+				    struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind == SRDMA_CTL_REG_MR && !w->calls++) {
+		shift_clock(20);
+		m->tag--;
+	}
+	return FAKE_ANSWER;
+}
+
+/* Neither does this. */
+static void test_call_that_times_out(void **state)
+{
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct fixture *f = *state;
+	const unsigned channels = f->agent.channels;
+	struct srdma_mr *mr;
+
+	f->worker->hook = late_reg_mr;
+	assert_int_equal(srdma_alloc_mr(&mr, f->pd, &attr), -ETIMEDOUT);
+	says("did not answer REG_MR");
+	may_make_objects(f);
+	assert_int_equal(f->agent.channels, channels);
+}
+
+/* The first answer is lost. */
+static enum fake_action late_uninstall(struct fake_worker *w,
+				       struct srdma_ctl_msg *m,
+				       struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind != SRDMA_CTL_UNINSTALL)
+		return FAKE_ANSWER;
+	if (++w->calls == 2) {
+		shift_clock(20);
+		m->tag--;
+		return FAKE_ANSWER;
+	}
+	return fake_refuse(m, ENOENT, "no such capability");
+}
+
+/* The request of the call that timed out was executed. */
+static void test_uninstall_that_times_out(void **state)
+{
+	struct fixture *f = *state;
+
+	f->worker->hook = late_uninstall;
+	assert_int_equal(srdma_uninstall_cap(f->pd, 5), -ENOENT);
+	assert_int_equal(srdma_uninstall_cap(f->pd, 6), -ETIMEDOUT);
+	assert_int_equal(srdma_uninstall_cap(f->pd, 6), 0);
+}
+
 static void test_program_that_does_not_come_back(void **state)
 {
 	struct fixture *f = *state;
@@ -523,7 +603,8 @@ static void test_agent_passes_connections_that_last(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_true(f->device->restricted && f->device->lasting);
+	assert_true(f->device->restricted);
+	assert_true(srdma_lasting_control_lasts(f->device->control));
 	assert_false(f->device->remote);
 	fake_worker_cut(f->worker);
 	may_make_objects(f);
@@ -547,7 +628,8 @@ static void test_agent_that_passes_none(void **state)
 			srdma_open_device(&d, f->worker->path, f->agent.path),
 			0);
 		assert_int_equal(f->agent.channels, ++channels);
-		assert_false(d->restricted || d->lasting || d->remote);
+		assert_false(d->restricted || d->remote);
+		assert_false(srdma_lasting_control_lasts(d->control));
 		assert_int_equal(srdma_close_device(d), 0);
 	}
 	f->worker->hook = NULL; /* the worker is at its socket */
@@ -555,7 +637,7 @@ static void test_agent_that_passes_none(void **state)
 	assert_int_equal(srdma_open_device(&d, f->worker->path, f->agent.path),
 			 0);
 	assert_int_equal(f->agent.channels, channels);
-	assert_false(d->lasting);
+	assert_false(srdma_lasting_control_lasts(d->control));
 	assert_int_equal(srdma_close_device(d), 0);
 }
 
@@ -564,6 +646,8 @@ static void test_agent_that_passes_none(void **state)
 	cmocka_unit_test_setup_teardown(test, setup_forward, teardown_remote)
 #define remote(test)                                                           \
 	cmocka_unit_test_setup_teardown(test, setup_remote, teardown_remote)
+#define changed(test)                                                          \
+	cmocka_unit_test_setup_teardown(test, setup_changed, teardown_remote)
 
 int main(void)
 {
@@ -583,6 +667,11 @@ int main(void)
 		remote(test_program_without_a_link_goes_on),
 		remote(test_busy_program_comes_back),
 		remote(test_link_that_ends_during_a_call),
+		remote(test_call_that_times_out),
+		each(test_uninstall_that_times_out),
+		remote(test_uninstall_that_times_out),
+		changed(test_busy_program_comes_back),
+		changed(test_call_that_times_out),
 		remote(test_program_that_does_not_come_back),
 		remote(test_leg_that_ends_without_a_link),
 		forward(test_agent_passes_connections_that_last),

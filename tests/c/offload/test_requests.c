@@ -71,8 +71,8 @@ static void requests_begin(struct scene *s)
 	};
 
 	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, side->leg,
-				  &(struct legs_opener){ .connection = OWNER }),
+	assert_int_equal(legs_add(&s->requests->legs, OWNER, side->leg,
+				  &(struct legs_opener){ .user = 0 }),
 			 0);
 	legs_attach(&s->requests->legs, USER, side->leg);
 	s->player.client.number = USER;
@@ -331,6 +331,31 @@ static void test_client_leaves_while_waiting(void **state)
 	end(&s);
 }
 
+/* Each connection repeats the request, and ends. One item of each object is
+ * left, which the relay must be polled for. */
+static void test_repeats_of_clients_that_left(void **state)
+{
+	struct srdma_ctl_msg destroy = { .kind = SRDMA_CTL_DESTROY };
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	destroy.qpn = s.pair.side[1].qp[0].qpn;
+	for (int i = 0; i < 3; i++) {
+		ask_dereg(&s);
+		ask(&s, &destroy);
+		ask(&s, &destroy);
+		assert_int_equal(s.player.client.waiting, 3);
+		requests_leave(s.requests, &s.player.client);
+		s.player.client.waiting = 0;
+		legs_attach(&s.requests->legs, USER, s.pair.side[1].leg);
+		assert_int_equal(requests_poll(s.requests), 2);
+	}
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 0);
+	end(&s);
+}
+
 /*
  * Fills in request i of those that name a leg or a QP, valid for a client of
  * that leg. Returns 0 after the last one.
@@ -476,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
 		cmocka_unit_test(test_revoke_fails_if_leg_ends),
 		cmocka_unit_test(test_client_leaves_while_waiting),
+		cmocka_unit_test(test_repeats_of_clients_that_left),
 		cmocka_unit_test(test_leg_of_other_clients_is_refused),
 		cmocka_unit_test(test_wrong_token_attaches_no_leg),
 		cmocka_unit_test(test_leg_ends_with_its_owner),

@@ -48,6 +48,16 @@ void fake_proxy_pass(int fd)
 	pass(fd, opened, sizeof(opened) - 1);
 }
 
+/* {"event": "opened"} */
+void fake_proxy_pass_here(int fd)
+{
+	static const char opened[] = "\0\0\0\x0e\xa1\x65"
+				     "event\x66"
+				     "opened";
+
+	pass(fd, opened, sizeof(opened) - 1);
+}
+
 /* {"event": "opened", "lasting": true} */
 void fake_proxy_pass_lasting(int fd)
 {

@@ -11,6 +11,8 @@ int fake_proxy_connect(void);
 
 /* Reports `opened` as a proxy does, with a connection to the worker. */
 void fake_proxy_pass(int fd);
+/* The same as the agent of a worker on this computer. */
+void fake_proxy_pass_here(int fd);
 /* The same as the agent of a worker on another computer. */
 void fake_proxy_pass_lasting(int fd);
 
