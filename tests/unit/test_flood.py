@@ -196,18 +196,22 @@ def test_crowded_address_gives_way() -> None:
         listener = Listener(none, none, none, admission)
         closed: list[tuple[str, int]] = []
 
-        async def serve(candidate: Any, number: int) -> None:
+        def speaking(number: int) -> Any:
+            """A socket whose peer has sent its first bytes."""
+            return SimpleNamespace(number=number, recv=lambda *_: b"x")
+
+        async def serve(candidate: Any, sock: Any) -> None:
             try:
                 await asyncio.sleep(60)
             finally:
-                closed.append((candidate.address, number))
+                closed.append((candidate.address, sock.number))
 
         listener._serve = serve  # type: ignore[method-assign,assignment]
         for number in range(CANDIDATES_KNOWN + 2):
             first = number == 0
-            listener._admit(cast(Any, number), "127.0.0.2" if first else "127.0.0.1")
+            listener._admit(speaking(number), "127.0.0.2" if first else "127.0.0.1")
             await asyncio.sleep(0)
-        listener._admit(cast(Any, 100), "127.0.0.2")
+        listener._admit(speaking(100), "127.0.0.2")
         await asyncio.sleep(0.01)
         found = [*closed]
         for candidate in [*listener._candidates]:

@@ -617,7 +617,11 @@ static void test_other_connections_do_not_own_a_leg(void **state)
 	strcpy(other.account, "uid 8");
 	assert_int_equal(restricted(&s, 2, &other), 0);
 	assert_int_equal(attach(&s, &player[2], leg.token), EPERM);
-	wait_near_end(&s, 1);
+	wait_near_end(&s, -1);
+	assert_non_null(living(&s, leg.leg));
+	requests_leave(s.requests, &agent.client); /* adds no time */
+	pair_wait_ms(&s.pair, 20);
+	requests_poll(s.requests);
 	assert_null(living(&s, leg.leg));
 	scene_end(&s);
 }
