@@ -142,7 +142,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .SECONDARY:
 .PHONY: all lib kvs offload control nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
 	lint format examples \
-	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
+	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer forged \
 	clean distclean print-libs run-fuzzers \
 	without-verbs without-cbor without-tls host-examples host-tests install install-without-cbor \
 	uninstall FORCE
@@ -234,8 +234,9 @@ $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
 MANY := $(BUILD)/bench/many
+FLOODER := $(BUILD)/bench/flooder
 TLS_PEERS := $(BUILD)/bench/tls_echo $(BUILD)/bench/tls_load
-bench: $(LADDER) $(MANY) $(PRIMITIVES) $(TLS_PEERS)
+bench: $(LADDER) $(MANY) $(PRIMITIVES) $(FLOODER) $(TLS_PEERS)
 	@:
 
 # Programs for the comparison with TLS, redis and memcached.
@@ -247,6 +248,10 @@ $(TLS_PEERS): %: %.o $(BUILD)/bench/tls_link.o $(KVS)
 $(PRIMITIVES): $(BUILD)/bench/primitives.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+$(FLOODER): $(BUILD)/bench/flooder.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -lz
 
 # Short runs of all benchmarks: a wrong result fails, a slow one does not.
 bench-quick: bench native offload
@@ -580,7 +585,7 @@ soak: native offload
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) simulation-sanitized transfer mutants fuzz
+	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz
 
 # Random runs of two relays in virtual time: SEEDS runs of about 5,000 packets.
 simulation: SEEDS ?= 2000
@@ -605,6 +610,11 @@ simulation-sanitized:
 PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/simulation/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
+
+# FORGED forged packets at a session in each of two key modes.
+FORGED ?= 100000000
+forged: $(BUILD)/tests/c/session/test_forged
+	@SRDMA_PACKETS=$(FORGED) $<
 
 # The C tests must detect each deliberate fault of tests/mutants/*.patch.
 # MUTANTS=NAME... are the faults to try, by default all; SHARE=K/N takes every

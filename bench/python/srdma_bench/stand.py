@@ -232,6 +232,11 @@ class Stand(Closing):
         a, b = self._contexts
         return a.stats(), b.stats()
 
+    def wires(self) -> tuple[str, str]:
+        """The addresses of both workers' wires."""
+        a, b = self._contexts
+        return a.hello.wire, b.hello.wire
+
     def capture(self) -> list[bytes]:
         """Every packet since the last call; only for a stand with a tap."""
         assert self._tap is not None
