@@ -58,9 +58,9 @@ enum {
 	SRDMA_LEDGER_ACCOUNTS = 16384,
 	SRDMA_LEDGER_QUOTAS = 1024, /* quotas with a name */
 	/* Accounts of each side, yet to come, for whose minima room is held
-	 * back; and the part of a capacity that these minima may take. */
+	 * back: at most the eighth part of a capacity. */
 	SRDMA_LEDGER_NEWCOMERS = 16,
-	SRDMA_LEDGER_NEWCOMERS_PART = 8,
+	SRDMA_LEDGER_PART = 8,
 };
 
 /* A minimum or limit that is not given: that of the kind, else none. */
@@ -73,7 +73,7 @@ struct srdma_quota {
 	uint32_t idle; /* s after which a QP may be reclaimed; 0: never */
 };
 
-/* What an account has done since it was opened (A46). */
+/* Counters of a QP, and of an account the sum of its QPs (A46). */
 struct srdma_account_counts {
 	uint64_t packets_sent, bytes_sent;
 	uint64_t packets_verified, bytes_verified;
@@ -89,9 +89,11 @@ struct srdma_account;
 
 struct srdma_ledger_params {
 	uint64_t capacity[SRDMA_SIDES][SRDMA_RESOURCES];
+	int minima; /* 1: accounts without a quota have the minima of
+		       local-interface.md 5; 0: they have none */
 };
 
-/* 0 or -ENOMEM. Kinds have no minima and no limits at first. */
+/* 0 or -ENOMEM. */
 int srdma_ledger_create(struct srdma_ledger **out,
 			const struct srdma_ledger_params *params);
 /* Frees also the accounts that are open. NULL is allowed. */
@@ -129,7 +131,7 @@ struct srdma_account_counts *srdma_account_counts(struct srdma_account *a);
 /* --- charges --------------------------------------------------------------- */
 
 /*
- * Charge n of a resource to an account and to its parent. 0, or -EDQUOT, and
+ * Charges n of a resource to an account and to its parent. 0, or -EDQUOT, and
  * nothing changes but the number of refusals: the limit of one of both, or the
  * shared reserve.
  */
@@ -170,25 +172,24 @@ uint64_t srdma_ledger_used(const struct srdma_ledger *l, enum srdma_side side,
 			   enum srdma_resource r);
 
 /* The account with the lowest serial above `after`; NULL: there is none. */
-struct srdma_account *srdma_ledger_next(const struct srdma_ledger *l,
-					uint64_t after);
+struct srdma_account *srdma_ledger_next(struct srdma_ledger *l, uint64_t after);
 
 /* --- quotas ---------------------------------------------------------------- */
 
 /*
- * Set the quota of a name, which keeps it also while nobody uses its account,
+ * Sets the quota of a name, which keeps it also while its account is not in use,
  * or that of a kind, name "", which new accounts and accounts without a quota
- * of their own have. revision: see srdma_ledger_prune(). A limit below what is
+ * of their own have. revision: see srdma_quota_prune(). A limit below what is
  * used ends nothing. A minimum that cannot be guaranteed any more is guaranteed
  * as far as there is capacity. 0, -EINVAL: a minimum for a GROUP, or one above
  * its limit; -ENOSPC: SRDMA_LEDGER_QUOTAS, or SRDMA_LEDGER_ACCOUNTS; -ENOMEM.
  */
-int srdma_ledger_set(struct srdma_ledger *l, enum srdma_account_kind kind,
-		     const char *name, const struct srdma_quota *quota,
-		     uint32_t revision);
-/* Drop the quotas of names with another revision. */
-void srdma_ledger_prune(struct srdma_ledger *l, uint32_t revision);
-/* Set limits of one account until it ends (RESTRICT): those of `quota` that are
+int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,
+		    const char *name, const struct srdma_quota *quota,
+		    uint32_t revision);
+/* Drops the quotas of names with another revision. */
+void srdma_quota_prune(struct srdma_ledger *l, uint32_t revision);
+/* Sets limits of one account until it ends (RESTRICT): those of `quota` that are
  * given. */
 void srdma_account_limit(struct srdma_account *a,
 			 const struct srdma_quota *quota);
