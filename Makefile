@@ -30,7 +30,7 @@ HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 HAVE_CBOR := $(call can-link,cbor.h,-lcbor)
 HAVE_TLS := $(call can-link,cbor.h openssl/ssl.h,-lcbor -lssl -lcrypto)
 
-CORE_DIRS := base wire crypto session memory qp requester responder path relay \
+CORE_DIRS := base ledger wire crypto session memory qp requester responder path relay \
 	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
 CORE_SRC := $(wildcard $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB

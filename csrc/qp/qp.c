@@ -34,6 +34,16 @@ const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
 	return &srdma_qp_core(qp)->keyed;
 }
 
+struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->identity;
+}
+
+void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity)
+{
+	srdma_qp_core(qp)->identity = identity;
+}
+
 void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session)
 {
 	srdma_qp_core(qp)->session = session;

@@ -14,6 +14,7 @@
 #include "wire/wire.h"
 #include "wire/position.h"
 
+struct srdma_account;
 struct srdma_captable;
 struct srdma_cq;
 struct srdma_env;
@@ -49,6 +50,10 @@ void srdma_qp_prefetch(const struct srdma_qp *qp);
 struct srdma_env *srdma_qp_env(const struct srdma_qp *qp);
 uint32_t srdma_qp_number(const struct srdma_qp *qp); /* SRC QPN */
 const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp);
+/* Account of the peer's identity (ledger.h); NULL before KEYS. */
+struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp);
+/* KEYS: the QP is charged to this account from now on, and holds it. */
+void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity);
 /* NULL before KEYS. */
 struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);
 
