@@ -107,6 +107,17 @@ static int living_pid(const struct client *client)
 								: 0;
 }
 
+/*
+ * The number of the trust set to which the client's legs belong (3.5): that of
+ * its account, or of its process. 0, where the process is not known: each leg
+ * is a set of its own. A process id is less than any address.
+ */
+static uint64_t trust_of(const struct client *client)
+{
+	return client->account ? (uintptr_t)client->account
+			       : (uint64_t)living_pid(client);
+}
+
 static int handle_open(struct call *c)
 {
 	struct srdma_leg_params params = {
@@ -114,6 +125,7 @@ static int handle_open(struct call *c)
 		.shared = c->in.open.flags & SRDMA_CTL_SHARED,
 		.fds = { -1, -1, -1 },
 		.pid = living_pid(c->client),
+		.trust = trust_of(c->client),
 	};
 	struct srdma_leg_answer answer = { .fds = { -1, -1 } };
 	struct srdma_leg *leg;

@@ -35,6 +35,7 @@ class Access(IntFlag):
     REMOTE_WRITE = constants.ACCESS_REMOTE_WRITE
     REMOTE_READ = constants.ACCESS_REMOTE_READ
     REMOTE_ATOMIC = constants.ACCESS_REMOTE_ATOMIC
+    SHARED = constants.ACCESS_SHARED  # regions of other programs may expose the same bytes
 
 
 REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC

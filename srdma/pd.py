@@ -314,9 +314,11 @@ class PD(Resource):
 
 def _check_access(access: Access | int) -> Access:
     rights = Access(access)
-    known = Access.LOCAL_WRITE | REMOTE
+    known = Access.LOCAL_WRITE | Access.SHARED | REMOTE
     if int(access) & ~int(known):
         raise LocalError(f"access {int(access)}: this version knows {known!r} only")
+    if rights & Access.SHARED and not rights & REMOTE:
+        raise LocalError("SHARED needs a remote right: without one peers have no access")
     written = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
     if rights & written and not rights & Access.LOCAL_WRITE:
         raise LocalError("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too, as in verbs")

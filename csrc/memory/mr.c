@@ -28,6 +28,7 @@ void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
 	while (*at != mr)
 		at = &(*at)->next;
 	*at = mr->next;
+	srdma_exposed_remove(&t->exposed, &mr->exposed);
 	mr->region->leg->port->ops->region_close(mr->region);
 	srdma_memguard_destroy(mr->guard);
 	free(mr);

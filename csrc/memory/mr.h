@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "memory/exposed.h"
 #include "port/port.h"
 #include "srdma/types.h"
 #include "wire/reason.h"
@@ -27,6 +28,7 @@ struct srdma_mr {
 	uint32_t scope_qpn; /* the only QP allowed; 0: any QP of the PD */
 	uint32_t dmas;	    /* DMAs in progress */
 	int dead;	    /* 1: deregistered; freed when dmas is 0 */
+	struct srdma_exposed exposed; /* to peers, of a file */
 };
 
 struct srdma_mr_table {
@@ -34,6 +36,7 @@ struct srdma_mr_table {
 	/* Number of the last registration, revocation or start of a DMA; it
 	 * orders these events. */
 	uint64_t serial;
+	struct srdma_exposed_table exposed;
 };
 
 /* The region with this key, also if it is dead; NULL if there is none. */

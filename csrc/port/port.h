@@ -47,6 +47,9 @@ struct srdma_region {
 	struct srdma_conn *leg;
 	uint64_t base; /* virtual address in the host process */
 	uint64_t length;
+	/* The file that holds it, and its place there, where the port knows
+	 * them; else ino is 0. */
+	uint64_t dev, ino, file_at;
 };
 
 struct srdma_region_params {
@@ -96,6 +99,8 @@ struct srdma_leg_params {
 				   -1. The port duplicates or maps the ones
 				   it keeps */
 	int pid;		/* process id of the host, for process_vm_* */
+	uint64_t trust;		/* number of the trust set (3.5), 0: the leg is
+				   one; unused by ports */
 	uint8_t shared;		/* the leg is for a trust group (3.4); unused by
 			   ports */
 	uint8_t token[SRDMA_TOKEN_LEN]; /* verbs: the host presents it when

@@ -19,6 +19,7 @@ struct srdma_leg {
 	uint32_t reserved; /* completion records that its QPs may need */
 	uint32_t mrs;	   /* number of its regions */
 	uint64_t mr_bytes; /* sum of their lengths */
+	uint64_t trust;	   /* number of its trust set (3.5) */
 	uint32_t revoked;  /* number of revoked ranges of its regions (6.3) */
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;

@@ -313,6 +313,7 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 				     .conn = leg->conn,
 				     .ring = params->ring };
 	leg->shared = params->shared;
+	leg->trust = params->trust ? params->trust : (uintptr_t)leg;
 	leg->rotated = r->env.now;
 	memcpy(leg->token, params->token, sizeof(leg->token));
 	enter(r, leg);

@@ -63,15 +63,20 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 			"a region of %llu bytes at %#llx: it must not be empty or wrap",
 			(unsigned long long)p->length,
 			(unsigned long long)p->addr);
-	if (p->access & ~(uint32_t)(SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF))
+	if (p->access & ~(uint32_t)(SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF |
+				    SRDMA_ACCESS_SHARED))
 		return srdma_relay_refuse(
 			r, -ENOTSUP,
-			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100 are in this version",
+			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100, SHARED 0x200 are in this version",
 			p->access);
 	if ((p->access & WRITTEN) && !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
+	if ((p->access & SRDMA_ACCESS_SHARED) && !(p->access & REMOTE))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"SHARED needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them peers have no access");
 	if (leg->mrs == SRDMA_MAX_MRS)
 		return srdma_relay_refuse(r, -EDQUOT,
 					  "the leg has its limit of %u regions",
@@ -139,6 +144,48 @@ static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 		   : 0;
 }
 
+/* Peers of other programs must not reach the same bytes (RFC 5042 6.3.6). */
+static int expose(struct srdma_relay *r, struct srdma_mr *mr)
+{
+	const struct srdma_region *region = mr->region;
+	const struct srdma_exposure what = {
+		.dev = region->dev,
+		.ino = region->ino,
+		.first = region->file_at,
+		.last = region->file_at + region->length - 1,
+		.trust = mr->leg->trust,
+		.written = mr->access & WRITTEN,
+		.shared = mr->access & SRDMA_ACCESS_SHARED,
+	};
+	int err;
+
+	if (!region->ino || !(mr->access & REMOTE))
+		return 0;
+	err = srdma_exposed_add(&r->env.mrs.exposed, &mr->exposed, &what,
+				mr->key);
+	if (err != -EBUSY)
+		return err ? srdma_relay_refuse(r, err,
+						"no memory for a region")
+			   : 0;
+	return srdma_relay_refuse(
+		r, err,
+		"another program has a region with bytes %llu to %llu of this memfd, or a part of them, and peers may write to one of both: use other bytes, or register both regions with SHARED",
+		(unsigned long long)what.first, (unsigned long long)what.last);
+}
+
+static int open_and_expose(struct srdma_relay *r, struct srdma_mr *mr,
+			   const struct srdma_region_params *params)
+{
+	int err = open_region(r, mr, *params);
+
+	if (err)
+		return err;
+	err = expose(r, mr);
+	if (err)
+		r->env.host->ops->region_close(mr->region);
+	return err;
+}
+
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key)
 {
@@ -160,7 +207,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 	mr->scope_qpn = params->scope_qpn;
 	err = add_guard(r, mr, params);
 	if (!err)
-		err = open_region(r, mr, params->region);
+		err = open_and_expose(r, mr, &params->region);
 	if (err) {
 		srdma_memguard_destroy(mr->guard);
 		free(mr);

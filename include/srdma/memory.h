@@ -38,7 +38,8 @@ struct srdma_mr_attr {
  * ordinary memory, registered with the device, whose properties decide about
  * atomics.
  * -EINVAL, -ENOTSUP: an attribute, or a device without atomics; -EDQUOT: 4,096
- * regions per PD; -ENOMEM: over RDMA also the limit of locked memory.
+ * regions per PD; -ENOMEM: over RDMA also the limit of locked memory; -EBUSY:
+ * a region of another program exposes some of the bytes (SRDMA_ACCESS_SHARED).
  */
 int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		   const struct srdma_mr_attr *attr);

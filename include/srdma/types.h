@@ -14,6 +14,9 @@ enum srdma_access { /* values of enum ibv_access_flags */
 		    SRDMA_ACCESS_REMOTE_ATOMIC = 8,
 		    SRDMA_ACCESS_ALL = 15,
 		    SRDMA_ACCESS_PROOF = 0x100, /* remote: proof required */
+		    /* Regions of other programs may expose the same bytes to
+		     * peers, if they have this flag too. */
+		    SRDMA_ACCESS_SHARED = 0x200,
 };
 
 /* Operation of a completion. RECV is a bit of both receive operations. */

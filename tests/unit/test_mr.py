@@ -87,6 +87,13 @@ def test_object_without_a_buffer(pd):
         pd.reg_mr(memoryview(bytearray(10))[::2])
 
 
+def test_shared_is_sent_and_needs_a_remote_right(worker, pd):
+    pd.reg_mr(bytearray(5), Access.REMOTE_READ | Access.SHARED)
+    assert reg_mr(worker)[1] == Access.REMOTE_READ | 0x200
+    with pytest.raises(srdma.LocalError, match="SHARED needs a remote right"):
+        pd.reg_mr(bytearray(5), Access.LOCAL_WRITE | Access.SHARED)
+
+
 def test_illegal_access(pd):
     for access in (Access.REMOTE_WRITE, Access.REMOTE_ATOMIC):
         with pytest.raises(srdma.LocalError, match="REMOTE_ATOMIC need LOCAL_WRITE"):

@@ -132,7 +132,7 @@ def test_regions_with_proof(owner: Owner, tree: tuple[int, int]) -> None:
         ),
         (ACCESS_PROOF | 8, (12, 48), errno.EINVAL, "need LOCAL_WRITE"),
         (ACCESS_PROOF | 16, (12, 48), errno.EOPNOTSUPP, "PROOF 0x100"),
-        (0x200 | REMOTE_READ, (0, 0), errno.EOPNOTSUPP, "PROOF 0x100"),
+        (0x400 | REMOTE_READ, (0, 0), errno.EOPNOTSUPP, "PROOF 0x100"),
     ],
 )
 def test_regions_that_are_refused(

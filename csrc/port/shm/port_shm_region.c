@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "wire/wire.h"
@@ -81,12 +82,28 @@ static int probe(struct srdma_conn *conn, const struct srdma_region_params *p)
 		      "ptrace permitted");
 }
 
-static int map_region(struct srdma_conn *conn, struct srdma_shm *map,
+/* Several descriptors and mappings of a memfd have the same device and inode. */
+static int identify(struct srdma_region *region,
+		    const struct srdma_region_params *p)
+{
+	struct stat st;
+
+	if (fstat(p->fd, &st))
+		return -errno;
+	region->dev = st.st_dev;
+	region->ino = st.st_ino;
+	region->file_at = p->fd_offset;
+	return 0;
+}
+
+static int map_region(struct srdma_conn *conn, struct region *region,
 		      const struct srdma_region_params *p)
 {
-	int r = srdma_shm_map(map, p->fd, p->fd_offset, p->length,
-			      p->access & WRITABLE);
+	int r = identify(&region->r, p);
 
+	if (!r)
+		r = srdma_shm_map(&region->map, p->fd, p->fd_offset, p->length,
+				  p->access & WRITABLE);
 	if (!r)
 		return 0;
 	if (r == -EPERM)
@@ -132,8 +149,7 @@ int srdma_shm_region_open(struct srdma_conn *conn,
 		return refuse(conn, -ENOMEM, "out of memory");
 	r = check_aligned(conn, p);
 	if (!r)
-		r = p->fd < 0 ? probe(conn, p)
-			      : map_region(conn, &region->map, p);
+		r = p->fd < 0 ? probe(conn, p) : map_region(conn, region, p);
 	if (r) {
 		free(region);
 		return r;
