@@ -181,11 +181,14 @@ static int get_bool(int *out, const cbor_item_t *item)
 	return 0;
 }
 
-/* The port of [host, port]. */
+/* The port of [host, port], where the agent listens. The address of a peer that
+ * was refused is a text, and not used. */
 static int get_port(uint16_t *out, const cbor_item_t *item)
 {
 	uint64_t value;
 
+	if (cbor_isa_string(item))
+		return 0;
 	if (!cbor_isa_array(item) || cbor_array_size(item) != 2 ||
 	    get_uint(&value, UINT16_MAX, cbor_array_handle(item)[1]))
 		return -EPROTO;

@@ -820,10 +820,27 @@ static void arrive_without_number(int fd)
 	wait_end(fd);
 }
 
+static void report_refused(int fd)
+{
+	struct srdma_message w = { 0 };
+
+	srdma_message_map(&w, 4);
+	srdma_message_text(&w, "event");
+	srdma_message_text(&w, "refused");
+	srdma_message_text(&w, "address");
+	srdma_message_text(&w, "192.0.2.1");
+	srdma_message_text(&w, "code");
+	srdma_message_text(&w, "tls");
+	srdma_message_text(&w, "text");
+	srdma_message_text(&w, "no TLS");
+	assert_int_equal(srdma_message_finish(&w), 0);
+	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
+	srdma_message_free(&w);
+}
+
 static void listen_and_end(int fd)
 {
 	report(fd, "listening", "");
-	report(fd, "refused", "tls");
 	agent->act = restarted;
 }
 
@@ -832,6 +849,7 @@ static void listen_and_report(int fd)
 	struct srdma_message w = { 0 };
 
 	report(fd, "listening", "");
+	report_refused(fd);
 	srdma_message_map(&w, 3);
 	srdma_message_text(&w, "event");
 	srdma_message_text(&w, "arrived");

@@ -165,15 +165,16 @@ static void test_bytes_that_are_no_map(void **state)
 
 static void test_fields_of_wrong_types(void **state)
 {
-	static const char *const texts[] = { "code", "text", "identity" };
-	static const char *const others[] = { "data",	 "suite",  "mode",
-					      "arrival", "wish",   "address",
-					      "remote",	 "lasting" };
+	static const char *const texts[] = { "code", "text", "identity",
+					     "address" };
+	static const char *const others[] = { "data",	 "suite", "mode",
+					      "arrival", "wish",  "remote",
+					      "lasting" };
 	static const uint8_t data[SRDMA_DATA_MAX + 1];
 	struct srdma_message w = { 0 };
 
 	(void)state;
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		begin(&w, 1);
 		srdma_message_text(&w, texts[i]);
 		srdma_message_uint(&w, 1);
@@ -207,6 +208,21 @@ static void test_fields_of_wrong_types(void **state)
 	srdma_message_uint(&w, 1);
 	srdma_message_uint(&w, 1);
 	expect_illegal(&w);
+}
+
+/* `address` of `listening` is [host, port], that of `refused` is a text. */
+static void test_address_of_a_refused_peer(void **state)
+{
+	struct srdma_message w = { 0 };
+	struct srdma_agent_event e;
+
+	(void)state;
+	begin(&w, 1);
+	srdma_message_text(&w, "address");
+	srdma_message_text(&w, "192.0.2.1");
+	assert_int_equal(srdma_message_finish(&w), 0);
+	assert_int_equal(parse(&e, &w), 0);
+	assert_int_equal(e.port, 0);
 }
 
 static void test_identity(void **state)
@@ -243,6 +259,7 @@ int main(void)
 		cmocka_unit_test(test_error_with_a_long_text),
 		cmocka_unit_test(test_bytes_that_are_no_map),
 		cmocka_unit_test(test_fields_of_wrong_types),
+		cmocka_unit_test(test_address_of_a_refused_peer),
 		cmocka_unit_test(test_identity),
 	};
 
