@@ -75,8 +75,8 @@ FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
-	bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench)
+	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench attack)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
@@ -140,7 +140,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload control nic-programs bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+.PHONY: all lib kvs offload control nic-programs attack bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
 	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer forged \
 	clean distclean print-libs run-fuzzers \
@@ -249,7 +249,14 @@ $(PRIMITIVES): $(BUILD)/bench/primitives.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) $(LIBS)
 
+# The program of the attack kit (docs/attacks.md).
+SWEEP := $(BUILD)/attack/sweep
+attack: $(SWEEP)
+	@:
+
+$(SWEEP): $(BUILD)/attack/c/sweep.o $(LIB)
 $(FLOODER): $(BUILD)/bench/flooder.o $(LIB)
+$(SWEEP) $(FLOODER):
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -lz
 
@@ -299,7 +306,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST
 
 -include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
 	$(CONTROL_SRC) $(C_TEST_SRC) \
-	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
+	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) attack/c/sweep.c)
 
 # Installation --------------------------------------------------------------
 
@@ -443,10 +450,10 @@ format:
 PYTEST := $(PY) -m pytest -q
 
 .PHONY: test-python test-python-short
-test-python: native offload control bench host-tests
+test-python: native offload control bench attack host-tests
 	@$(PYTEST) tests/unit tests/e2e
 # Tests that take long are marked `slow` (docs/testing.md).
-test-python-short: native offload bench
+test-python-short: native offload bench attack
 	@$(PYTEST) -m 'not soak and not slow' tests/unit
 
 # Two VMs that may run in parallel, each with one CPU: RXE_JOB has normal work,
@@ -581,7 +588,7 @@ demo-rxe:
 		$(PY) tests/rxe/vm.py --timeout 540 -- $(PY) -m srdma demo --device rxe; \
 	fi
 
-soak: native offload
+soak: native offload attack
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
@@ -632,4 +639,4 @@ clean:
 	rm -rf $(BUILD) bench/python/build $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 
 distclean: clean
-	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info
+	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info attack/srdma_attack.egg-info

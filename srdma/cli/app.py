@@ -35,8 +35,16 @@ COMMANDS: dict[str, Command | Group] = {
         {"init": ca.init, "issue": ca.issue},
     ),
 }
-# Commands of the package srdma-bench; the help lists them even if it is not installed.
-OF_BENCH = ("perf", "bench")
+# Commands of other packages, and how to install those. The help lists them in any case.
+BENCH = (
+    "install the package srdma-bench "
+    "(pip install 'srdma[bench]', in a source tree: .ci/setup bench && make native)"
+)
+ATTACK = (
+    "install the package srdma-attack "
+    "(in a source tree only: .venv/bin/pip install --no-build-isolation -e ./attack && make attack)"
+)
+OF_PACKAGES = {"perf": BENCH, "bench": BENCH, "attack": ATTACK}
 
 FAILED, LOCAL, REMOTE, DEVICE, INTEGRITY, TIMEOUT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
 EXIT_CODES = (
@@ -80,10 +88,8 @@ def missing(name: str, cause: str) -> Run:
     """A command that prints how to install the package that provides it."""
 
     def run() -> None:
-        raise LocalError(
-            f"srdma {name} is not available: {cause}: install the package srdma-bench "
-            "(pip install 'srdma[bench]', in a source tree: .ci/setup bench && make native)"
-        )
+        how = OF_PACKAGES.get(name, "install the package that provides it again")
+        raise LocalError(f"srdma {name} is not available: {cause}: {how}")
 
     run.__doc__ = f"Not available: {cause}."
     return run
@@ -92,10 +98,8 @@ def missing(name: str, cause: str) -> Run:
 def commands() -> dict[str, Command | Group]:
     """The commands of this package and of installed packages, by name."""
     found = dict(COMMANDS)
-    for name in OF_BENCH:
-        found[name] = Command(
-            missing(name, "the package srdma-bench is not installed"), accept_any=True
-        )
+    for name in OF_PACKAGES:
+        found[name] = Command(missing(name, "its package is not installed"), accept_any=True)
     for point in entry_points(group=ENTRY_POINTS):
         try:
             found[point.name] = point.load()

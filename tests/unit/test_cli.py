@@ -34,13 +34,16 @@ def test_help_lists_every_command() -> None:
     assert "Exit codes:" in text
 
 
-def test_bench_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "entry_points", lambda **_: ())
     text = run("--help").output
-    assert "  perf" in text and "  bench" in text and "not installed" in text
+    assert all(f"  {name}" in text for name in ("perf", "bench", "attack"))
+    assert "not installed" in text
     for words in (("perf", "write_bw", "--embedded"), ("bench", "paper", "--smoke"), ("perf",)):
         done = run(*words)
         assert done.exit_code == 3 and "pip install 'srdma[bench]'" in done.stderr
+    done = run("attack", "--list")
+    assert done.exit_code == 3 and "pip install --no-build-isolation -e ./attack" in done.stderr
     assert run("doctor").exit_code in (0, 1)
 
 

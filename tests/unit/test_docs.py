@@ -52,7 +52,7 @@ def test_cited_sections_exist(page: str) -> None:
         assert section in headings[f"{name}.md"], f"{name}.md {section}"
 
 
-SOURCES = ("csrc", "include", "host", "examples", "offload", "srdma", "bench", "tests")
+SOURCES = ("csrc", "include", "host", "examples", "offload", "srdma", "bench", "attack", "tests")
 SECTION = r"\d+[a-z]?(?:\.\d+)?"
 IN_SOURCES = re.compile(
     rf"(protocol|local-interface)\.md[\s*#]+({SECTION}(?:(?:,| and| to)[\s*#]+{SECTION})*)"

@@ -1,0 +1,1 @@
+"""Attacks on srdma, one module per class."""

@@ -1,0 +1,105 @@
+"""`srdma attack`: runs attacks in the laboratory and prints a table of their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from srdma.cli.commands import Command
+from srdma.cli.options import Json
+from srdma.cli.output import complain, console, print_json
+from srdma.errors import LocalError
+from srdma_attack.attack import Attack, KitError, Settings, Target
+from srdma_attack.table import HEADINGS, cells, markdown, named
+
+
+class Targets(StrEnum):
+    SRDMA = "srdma"
+    PLAIN = "plain"
+    BOTH = "both"
+
+
+def attack(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Attacks  [default: all]")
+    ] = None,
+    target: Annotated[Targets, typer.Option(help="What is attacked.")] = Targets.SRDMA,
+    full: Annotated[
+        bool, typer.Option("--full", help="Sweep all 2^24 packet numbers, which takes minutes.")
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the attacks; run none.")] = False,
+    markdown_: Annotated[
+        bool, typer.Option("--markdown", help="With --list: the table of docs/attacks.md.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Attack srdma, and plain RoCE, in a laboratory on this machine.
+
+    Exit code 0: every outcome is the expected one, and its counter rose.
+    """
+    try:
+        chosen = named(names or [])
+        if list_:
+            _print_list(chosen, markdown_, json)
+            return 0
+        return _show(list(_results(chosen, target, Settings(full))), json)
+    except KitError as error:
+        raise LocalError(str(error)) from error
+
+
+ATTACK = Command(attack)
+
+
+def _print_list(chosen: tuple[Attack, ...], as_markdown: bool, json: bool) -> None:
+    if as_markdown:
+        typer.echo(markdown(), nl=False)
+        return
+    if json:
+        for one in chosen:
+            print_json(dict(zip(HEADINGS, cells(one), strict=True)))
+        return
+    _print_table([HEADINGS, *map(cells, chosen)])
+
+
+def _results(
+    chosen: tuple[Attack, ...], targets: Targets, settings: Settings
+) -> Iterator[dict[str, Any]]:
+    """Runs the attacks; one result for each attack that applies to one of the targets."""
+    for one in chosen:
+        result: dict[str, Any] = {"attack": one.name, "attacker": one.attacker.value}
+        result |= {"plain": "-", "srdma": "-", "counter": "-", "rose": 0, "expected": True}
+        runs = [target for target in Target if targets in (Targets.BOTH, target.value)]
+        for target in runs:
+            if run := one.run_of(target):
+                found = run(settings)
+                result[target.value] = found.outcome.value
+                result["expected"] &= one.as_expected(target, found)
+                if target is Target.SRDMA:
+                    result |= {"counter": one.counter, "rose": found.counters.get(one.counter, 0)}
+                result[f"note_{target.value}"] = found.note
+        if any(one.run_of(target) for target in runs):
+            yield result
+
+
+def _show(results: list[dict[str, Any]], json: bool) -> int:
+    """Prints results. Returns 1 if one is not as expected."""
+    if json:
+        for result in results:
+            print_json(result)
+    else:
+        names = ("attack", "attacker", "plain", "srdma", "counter", "rose")
+        _print_table([names, *([str(result[name]) for name in names] for result in results)])
+    wrong = [result["attack"] for result in results if not result["expected"]]
+    if wrong:
+        complain(f"not as expected: {', '.join(wrong)}")
+    return int(bool(wrong))
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        console().print(line.rstrip(), markup=False)

@@ -1,0 +1,139 @@
+"""All attacks, and the table of docs/attacks.md.
+
+Names in `ids`: sections of RFC 5042; attacks of ReDMArk (USENIX Security 2021) and NeVerMore (CCS
+2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from srdma_attack.against_srdma import answers, injection, on_path
+from srdma_attack.attack import Attack, Attacker, KitError, Target
+
+ATTACKS: tuple[Attack, ...] = (
+    Attack(
+        "inject-write",
+        "write into a peer's memory by a forged WRITE, under all packet numbers",
+        Attacker.NETWORK,
+        "RFC 5042 5.1.1, ReDMArk A1",
+        "refused_tag",
+        injection.inject,
+    ),
+    Attack(
+        "kill-qp",
+        "end a connection by a forged request with a wrong rkey",
+        Attacker.NETWORK,
+        "RFC 5042 5.1.1, ReDMArk A2",
+        "refused_tag",
+        injection.kill,
+    ),
+    Attack(
+        "forge-ack",
+        "make a WRITE complete that the peer never got",
+        Attacker.PATH,
+        "RFC 5042 5.1.3",
+        "refused_tag",
+        answers.forge_ack,
+    ),
+    Attack(
+        "forge-nak",
+        "end a connection by a forged NAK",
+        Attacker.PATH,
+        "RFC 5042 5.1.1",
+        "refused_tag",
+        answers.forge_nak,
+    ),
+    Attack(
+        "forge-read-response",
+        "give an initiator other data than its peer has",
+        Attacker.PATH,
+        "RFC 5042 5.1.3",
+        "refused_tag",
+        answers.forge_response,
+    ),
+    Attack(
+        "forge-disconnect",
+        "end a connection in the name of the peer",
+        Attacker.PATH,
+        "RFC 5042 5.1.1",
+        "refused_tag",
+        answers.forge_close,
+    ),
+    Attack(
+        "flip",
+        "change bits of packets on their way",
+        Attacker.PATH,
+        "RFC 5042 5.2",
+        "refused_tag",
+        on_path.flip,
+    ),
+    Attack(
+        "truncate",
+        "cut the payload of packets",
+        Attacker.PATH,
+        "RFC 5042 5.2",
+        "refused_tag",
+        on_path.truncate,
+    ),
+    Attack(
+        "replay",
+        "undo a WRITE by repeating an older one",
+        Attacker.PATH,
+        "RFC 5042 5.4.1",
+        "refused_replay",
+        on_path.replay,
+    ),
+    Attack(
+        "reorder",
+        "place data in the wrong order",
+        Attacker.PATH,
+        "RFC 5042 5.4.1",
+        "kept",
+        on_path.reorder,
+    ),
+    Attack(
+        "reflect",
+        "make a host execute its own requests",
+        Attacker.PATH,
+        "RFC 5042 5.1.3",
+        "refused_tag",
+        on_path.reflect,
+    ),
+    Attack(
+        "downgrade-packet",
+        "have packets without a tag accepted on a protected QP",
+        Attacker.PATH,
+        "RFC 5042 5.1.3",
+        "refused_tag_code",
+        on_path.downgrade,
+    ),
+)
+BY_NAME = {attack.name: attack for attack in ATTACKS}
+
+HEADINGS = ("attack", "aim", "attacker", "after", "plain RoCE", "srdma", "counter")
+
+
+def named(names: Sequence[str]) -> tuple[Attack, ...]:
+    """The attacks of these names; none: all. Raises KitError."""
+    if unknown := [name for name in names if name not in BY_NAME]:
+        raise KitError(f"no attack {', '.join(unknown)}: `srdma attack --list` lists all")
+    return tuple(BY_NAME[name] for name in names) if names else ATTACKS
+
+
+def cells(attack: Attack) -> tuple[str, ...]:
+    """The row of an attack, with the expected outcomes; "-" where it is not run."""
+    plain, secure = (
+        attack.expected(target).value if attack.run_of(target) else "-"
+        for target in (Target.PLAIN, Target.SRDMA)
+    )
+    return (
+        attack.name, attack.aim, attack.attacker.value, attack.ids, plain, secure,
+        f"`{attack.counter}`",
+    )  # fmt: skip
+
+
+def markdown() -> str:
+    """The table of all attacks as it is in docs/attacks.md."""
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *map(cells, ATTACKS)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

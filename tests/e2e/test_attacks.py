@@ -1,0 +1,156 @@
+"""Every attack of the kit fails on srdma, and its counter rises.
+
+The attacks from the network succeed on sessions of level `none`: this shows that they reach the
+checks that stop them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from srdma.cli import app as cli
+from srdma_attack import table
+from srdma_attack.attack import Attack, Finding, Outcome, Settings, Target
+from srdma_attack.datagrams import parse_address
+from srdma_attack.sweep import NUMBERS, program
+from tests.e2e.conftest import WAIT
+
+ON_SRDMA = [attack for attack in table.ATTACKS if attack.srdma]
+# Attacks that only the keys stop. Packet numbers stop the others at level `none` too.
+EFFECTIVE = (
+    "inject-write", "kill-qp", "forge-ack", "forge-nak", "forge-read-response", "forge-disconnect",
+    "flip", "truncate", "reflect", "downgrade-packet",
+)  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(cli.build(), ["attack", *words])
+
+
+def name(attack: Attack) -> str:
+    return attack.name
+
+
+@pytest.mark.parametrize("attack", ON_SRDMA, ids=name)
+def test_attack_is_stopped_and_counted(attack: Attack) -> None:
+    assert attack.srdma
+    found = attack.srdma(Settings())
+    assert attack.as_expected(Target.SRDMA, found), found
+
+
+@pytest.mark.parametrize("which", EFFECTIVE)
+def test_attack_succeeds_without_protection(which: str) -> None:
+    attack = table.BY_NAME[which]
+    assert attack.srdma
+    assert attack.srdma(Settings(protected=False)).outcome is Outcome.SUCCEEDS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("which", ["inject-write", "kill-qp"])
+def test_sweep_of_all_packet_numbers(which: str) -> None:
+    attack = table.BY_NAME[which]
+    assert attack.srdma
+    found = attack.srdma(Settings(full=True))
+    assert attack.as_expected(Target.SRDMA, found), found
+    refused = found.counters["refused_tag"] + found.counters["refused_replay"]
+    assert refused >= NUMBERS
+
+
+def test_table_of_the_document() -> None:
+    """`srdma attack --list --markdown` prints it."""
+    assert table.markdown() in (ROOT / "docs/attacks.md").read_text()
+    assert run("--list", "--markdown").stdout == table.markdown()
+
+
+def test_table_has_each_name_once() -> None:
+    assert len(table.BY_NAME) == len(table.ATTACKS)
+
+
+def test_command_prints_a_line_of_json_per_attack() -> None:
+    done = run("flip", "replay", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 0 and [line["attack"] for line in lines] == ["flip", "replay"]
+    assert all(
+        line["srdma"] == "stopped" and line["rose"] and line["plain"] == "-" for line in lines
+    )
+
+
+def test_command_prints_a_table() -> None:
+    lines = run("replay").stdout.splitlines()
+    assert lines[0].split() == ["attack", "attacker", "plain", "srdma", "counter", "rose"]
+    assert lines[1].split()[:1] == ["replay"] and "stopped" in lines[1] and len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    "found",
+    [Finding(Outcome.SUCCEEDS, {"refused_replay": 1}), Finding(Outcome.STOPPED, {})],
+    ids=["succeeds", "counter does not rise"],
+)
+def test_outcome_that_is_not_expected(found: Finding, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {**vars(table.BY_NAME["replay"]), "srdma": lambda _: found}
+    monkeypatch.setitem(table.BY_NAME, "replay", Attack(**changed))
+    done = run("replay")
+    assert done.exit_code == 1 and "not as expected: replay" in done.stderr
+
+
+def test_list_runs_nothing() -> None:
+    done = run("--list")
+    assert done.exit_code == 0 and len(done.stdout.splitlines()) == 1 + len(table.ATTACKS)
+    rows = [json.loads(line) for line in run("--list", "--json").stdout.splitlines()]
+    assert [row["attack"] for row in rows] == [attack.name for attack in table.ATTACKS]
+
+
+def test_unknown_attack() -> None:
+    done = run("teleport")
+    assert done.exit_code == 3 and "no attack teleport" in done.stderr
+
+
+def test_program_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILD", "/nonexistent")
+    done = run("kill-qp")
+    assert done.exit_code == 3 and "make attack" in done.stderr
+
+
+def test_address_outside_of_this_machine() -> None:
+    with pytest.raises(table.KitError, match="the kit attacks no other"):
+        parse_address("192.0.2.1:4791")
+
+
+@pytest.mark.parametrize(
+    ("words", "template", "text"),
+    [
+        ([], "", "give udp SOURCE_PORT TARGET_PORT, or veth DEVICE"),
+        (["tcp", "1", "2"], "", "give udp"),
+        (["veth", "lo"], "", "no device of a veth pair"),
+        (["veth", "absent0"], "", "no device of a veth pair"),
+        (["udp", "0", "9"], "", "give a template"),
+        (["udp", "0", "9"], "00ff\n", "no packet has 2 bytes"),
+    ],
+)
+def test_sweep_refuses(words: list[str], template: str, text: str) -> None:
+    done = subprocess.run(
+        [program(), *words], input=template, capture_output=True, text=True, timeout=WAIT
+    )
+    refused = text in done.stderr or "run as root" in done.stderr
+    assert done.returncode == 2 and refused, done
+
+
+def test_kit_outside_of_a_source_tree(tmp_path: Path) -> None:
+    """The package imports nothing without the reference."""
+    package = tmp_path / "x" / "srdma_attack"
+    package.mkdir(parents=True)
+    source = ROOT / "attack/srdma_attack/__init__.py"
+    (package / "__init__.py").write_bytes(source.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", "import srdma_attack"],
+        env={"PYTHONPATH": str(package.parent)}, capture_output=True, text=True, timeout=WAIT,
+    )  # fmt: skip
+    assert done.returncode == 1 and "is no source tree" in done.stderr
