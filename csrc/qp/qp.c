@@ -34,6 +34,11 @@ const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
 	return &srdma_qp_core(qp)->keyed;
 }
 
+struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->counts;
+}
+
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp)
 {
 	return srdma_qp_core(qp)->identity;
@@ -87,6 +92,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	core->reason = reason;
 	core->failed_id = id;
 	core->env->stats.reason[reason]++;
+	core->counts.qps_failed += reason != SRDMA_REASON_PEER_CLOSED;
 	core->scheduled &= SRDMA_SAY_NAK;
 	if (tell && core->session) {
 		core->scheduled |= SRDMA_SAY_CLOSE;
