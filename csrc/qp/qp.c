@@ -179,6 +179,11 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
 }
 
+int srdma_qp_event_is_due(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->event_due;
+}
+
 int srdma_qp_record_event(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);

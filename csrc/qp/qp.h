@@ -116,6 +116,8 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		    uint32_t reason);
 /* Writes the QP_EVENT record if it is due. 0 or -EAGAIN. */
 int srdma_qp_record_event(struct srdma_qp *qp);
+/* 1: the record is due, and maybe others before it. */
+int srdma_qp_event_is_due(const struct srdma_qp *qp);
 /* Number of DMAs under way. */
 uint32_t srdma_qp_dmas(const struct srdma_qp *qp);
 

@@ -41,7 +41,8 @@ struct srdma_relay {
 	struct srdma_reorder_pool
 		reorder; /* at most half of the host port's buffers */
 	struct srdma_keep_list kept;
-	struct srdma_buf *spare;      /* for the plaintext of the next packet */
+	struct srdma_buf *spare; /* for the plaintext of the next packet */
+	uint32_t reclaim_at; /* bucket where srdma_relay_reclaim() goes on */
 	struct srdma_account *nobody; /* of legs that name none */
 	char why[640];		      /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
@@ -115,6 +116,9 @@ void srdma_relay_join_identity(struct srdma_qp *qp, struct srdma_account *a);
 void srdma_relay_fold_counts(struct srdma_qp *qp);
 
 /* --- relay_idle.c --- */
+/* Frees an idle QP of the side of this account, if there is one that may be
+ * reclaimed. 1: a QP was freed. */
+int srdma_relay_reclaim(struct srdma_relay *r, const struct srdma_account *a);
 /* Time since the QP last worked, ns. */
 uint64_t srdma_relay_idle(const struct srdma_qp *qp, uint64_t now);
 

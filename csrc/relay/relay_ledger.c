@@ -106,10 +106,18 @@ void srdma_relay_release_leg(struct srdma_leg *leg)
 
 /* --- QPs ------------------------------------------------------------------- */
 
+/* If the reserve is used up, an idle QP gives way. */
+static int take_qp(struct srdma_relay *r, struct srdma_account *a)
+{
+	if (srdma_account_is_short(a, SRDMA_RES_QPS, 1))
+		srdma_relay_reclaim(r, a);
+	return srdma_relay_charge(r, a, SRDMA_RES_QPS, 1);
+}
+
 int srdma_relay_charge_qp(struct srdma_relay *r, struct srdma_account *a,
 			  uint32_t entries)
 {
-	int err = srdma_relay_charge(r, a, SRDMA_RES_QPS, 1);
+	int err = take_qp(r, a);
 
 	if (err)
 		return err;
@@ -139,7 +147,7 @@ int srdma_relay_charge_identity(struct srdma_relay *r, const char *name,
 			"the worker has no room for the account of identity "
 			"%s: close the QPs of other identities",
 			name);
-	err = srdma_relay_charge(r, *out, SRDMA_RES_QPS, 1);
+	err = take_qp(r, *out);
 	if (err)
 		srdma_account_close(*out);
 	return err;
