@@ -305,8 +305,7 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 		return srdma_relay_refuse(r, -ENOMEM, "no memory for a leg");
 	leg->relay = r;
 	leg->cq.ring = params->ring;
-	err = srdma_relay_charge_leg(
-		r, leg, params->account ? params->account : r->nobody);
+	err = srdma_relay_charge_leg(r, leg, params->account);
 	if (!err)
 		err = open_leg(r, leg, params, answer);
 	if (err) {

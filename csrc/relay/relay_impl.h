@@ -43,8 +43,7 @@ struct srdma_relay {
 	struct srdma_keep_list kept;
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
 	uint32_t reclaim_at; /* bucket where srdma_relay_reclaim() goes on */
-	struct srdma_account *nobody; /* of legs that name none */
-	char why[640];		      /* srdma_relay_why() */
+	char why[640];	     /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
 };
 
@@ -96,7 +95,8 @@ void srdma_relay_free_mr(struct srdma_mr *mr);
 int srdma_relay_ledger_create(struct srdma_relay *r);
 int srdma_relay_charge(struct srdma_relay *r, struct srdma_account *a,
 		       enum srdma_resource resource, uint64_t n);
-/* The leg holds the account until srdma_relay_release_leg(). */
+/* The leg holds the account until srdma_relay_release_leg(). NULL: one without a
+ * name. */
 int srdma_relay_charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
 			   struct srdma_account *a);
 void srdma_relay_release_leg(struct srdma_leg *leg);

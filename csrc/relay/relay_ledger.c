@@ -52,12 +52,8 @@ static struct srdma_ledger_params capacities(const struct srdma_relay *r)
 int srdma_relay_ledger_create(struct srdma_relay *r)
 {
 	const struct srdma_ledger_params params = capacities(r);
-	int err = srdma_ledger_create(&r->env.ledger, &params);
 
-	if (!err)
-		err = srdma_account_open(r->env.ledger, SRDMA_ACCOUNT_PROCESS,
-					 "", NULL, &r->nobody);
-	return err;
+	return srdma_ledger_create(&r->env.ledger, &params);
 }
 
 struct srdma_ledger *srdma_relay_ledger(const struct srdma_relay *r)
@@ -77,8 +73,8 @@ int srdma_relay_charge(struct srdma_relay *r, struct srdma_account *a,
 
 /* --- legs ------------------------------------------------------------------ */
 
-int srdma_relay_charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
-			   struct srdma_account *a)
+static int charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
+		      struct srdma_account *a)
 {
 	int err = srdma_relay_charge(r, a, SRDMA_RES_LEGS, 1);
 
@@ -92,6 +88,22 @@ int srdma_relay_charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
 	srdma_account_hold(a);
 	leg->account = a;
 	return 0;
+}
+
+int srdma_relay_charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
+			   struct srdma_account *a)
+{
+	int err;
+
+	if (a)
+		return charge_leg(r, leg, a);
+	err = srdma_account_open(r->env.ledger, SRDMA_ACCOUNT_PROCESS, "", NULL,
+				 &a);
+	if (err)
+		return srdma_relay_refuse(r, err, "no memory for a leg");
+	err = charge_leg(r, leg, a);
+	srdma_account_close(a);
+	return err;
 }
 
 void srdma_relay_release_leg(struct srdma_leg *leg)
