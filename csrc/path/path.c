@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "ledger/ledger.h"
 #include "path/path_impl.h"
 #include "qp/env.h"
 #include "qp/qp.h"
@@ -33,6 +34,17 @@ static struct srdma_path *create(struct srdma_path_table *t,
 	return path;
 }
 
+static void give_address(struct srdma_path *path)
+{
+	struct srdma_account *a = path->account;
+
+	path->account = NULL;
+	if (!a)
+		return;
+	srdma_account_give(a, SRDMA_RES_ADDRESSES, 1);
+	srdma_account_close(a);
+}
+
 struct srdma_path_table *srdma_path_table_create(struct srdma_env *env)
 {
 	struct srdma_path_table *t = calloc(1, sizeof(*t));
@@ -52,6 +64,7 @@ void srdma_path_table_destroy(struct srdma_path_table *t)
 		return;
 	while ((path = t->paths) != NULL) {
 		t->paths = path->next;
+		give_address(path);
 		path->conn->port->ops->close(path->conn);
 		free(path);
 	}
@@ -83,6 +96,7 @@ static void forget(struct srdma_path_table *t, struct srdma_path *path)
 	struct srdma_path **at = &t->paths;
 
 	bind_path(t, path);
+	give_address(path);
 	if (t->look == path)
 		t->look = path->next;
 	while (*at != path)
@@ -91,13 +105,17 @@ static void forget(struct srdma_path_table *t, struct srdma_path *path)
 	free(path);
 }
 
-static void close_oldest(struct srdma_path_table *t)
+static void close_unbound(struct srdma_path_table *t, struct srdma_path *path)
 {
-	struct srdma_path *path = TAILQ_LAST(&t->unbound, srdma_path_list);
 	struct srdma_conn *conn = path->conn;
 
 	forget(t, path);
 	conn->port->ops->close(conn);
+}
+
+static void close_oldest(struct srdma_path_table *t)
+{
+	close_unbound(t, TAILQ_LAST(&t->unbound, srdma_path_list));
 }
 
 /* Above the limit the oldest is closed: the newest may come from a peer that
@@ -364,16 +382,55 @@ void srdma_path_up(struct srdma_conn *conn)
 
 /* --- the path of the newest packet ----------------------------------------- */
 
-/* Keeps a connection, on which a packet verified, beyond this event (port.h,
- * keep). 0: there is no room for it. */
-static int adopt(struct srdma_path_table *t, struct srdma_conn *conn)
+/* 1: closing the unbound path makes room for an address of the account. */
+static int is_in_the_way(const struct srdma_path *path,
+			 const struct srdma_account *a)
 {
+	if (!path->account || path->account == a)
+		return path->account == a;
+	return srdma_account_is_short(a, SRDMA_RES_ADDRESSES, 1) &&
+	       srdma_account_is_above(path->account, SRDMA_RES_ADDRESSES);
+}
+
+/* Closes the path that has been unbound longest of those in the way. */
+static void evict(struct srdma_path_table *t, const struct srdma_account *a)
+{
+	struct srdma_path *path;
+
+	TAILQ_FOREACH_REVERSE(path, &t->unbound, srdma_path_list, unbound_next)
+	{
+		if (!is_in_the_way(path, a))
+			continue;
+		close_unbound(t, path);
+		return;
+	}
+}
+
+/* Charges an address. 0, or -EDQUOT. */
+static int take_address(struct srdma_path_table *t, struct srdma_account *a)
+{
+	if (!srdma_account_room(a, SRDMA_RES_ADDRESSES))
+		evict(t, a);
+	return srdma_account_take(a, SRDMA_RES_ADDRESSES, 1);
+}
+
+/* Keeps a connection, on which a packet of the identity verified, beyond this
+ * event (port.h, keep). 0: there is no room for it. */
+static int adopt(struct srdma_path_table *t, struct srdma_conn *conn,
+		 struct srdma_account *a)
+{
+	struct srdma_path *path;
+
 	srdma_path_expire(t->env);
-	if (conn->port->ops->keep(conn))
+	if (take_address(t, a))
 		return 0;
-	if (create(t, conn, 1))
+	path = conn->port->ops->keep(conn) ? NULL : create(t, conn, 1);
+	if (path) {
+		path->account = a;
+		srdma_account_hold(a);
 		return 1;
-	conn->port->ops->close(conn);
+	}
+	srdma_account_give(a, SRDMA_RES_ADDRESSES, 1);
 	return 0;
 }
 
@@ -387,7 +444,7 @@ int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 	    (x->conn == conn ||
 	     p->pn != srdma_session_highest(srdma_qp_session(qp))))
 		return 0;
-	if (!conn->user && !adopt(x->env->paths, conn))
+	if (!conn->user && !adopt(x->env->paths, conn, srdma_qp_identity(qp)))
 		return 0;
 	if (x->conn != conn)
 		join(x, conn);

@@ -15,6 +15,9 @@ struct srdma_path {
 	struct srdma_path *next;
 	TAILQ_ENTRY(srdma_path) unbound_next; /* newest first */
 	struct srdma_conn *conn;
+	/* Of the identity whose packet made the worker keep this source
+	 * address; NULL: no address is kept, or for none. */
+	struct srdma_account *account;
 	struct srdma_path_users owners; /* QPs that opened it */
 	struct srdma_path_users users;	/* QPs that send on it */
 	uint64_t since;			/* unbound since, ns */

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "ledger/ledger.h"
 #include "path/path_impl.h"
 #include "qp/env.h"
 #include "qp/qp.h"
@@ -70,8 +71,11 @@ static void cannot_seal(struct srdma_qp *qp, int err)
 static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 		  uint32_t len)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(x->qp);
 	struct srdma_stats *stats = &x->env->stats;
 
+	counts->packets_sent++;
+	counts->bytes_sent += p->payload_len;
 	stats->wire_bytes_sent += len;
 	if (srdma_qp_keyed(x->qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_sent++;

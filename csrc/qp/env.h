@@ -16,6 +16,7 @@
 #include "base/table.h"
 #include "base/timer.h"
 
+struct srdma_ledger;
 struct srdma_path_table;
 struct srdma_qp;
 struct srdma_reorder_pool;
@@ -45,6 +46,7 @@ struct srdma_env {
 	void (*path_restarted)(struct srdma_qp *qp);
 
 	/* Shared objects, changed by their own functions. */
+	struct srdma_ledger *ledger;
 	struct srdma_op_pool ops;
 	struct srdma_reorder_pool *reorder;
 	struct srdma_path_table *paths;

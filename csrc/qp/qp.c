@@ -34,6 +34,11 @@ const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
 	return &srdma_qp_core(qp)->keyed;
 }
 
+struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->counts;
+}
+
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp)
 {
 	return srdma_qp_core(qp)->identity;
@@ -87,6 +92,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	core->reason = reason;
 	core->failed_id = id;
 	core->env->stats.reason[reason]++;
+	core->counts.qps_failed += reason != SRDMA_REASON_PEER_CLOSED;
 	core->scheduled &= SRDMA_SAY_NAK;
 	if (tell && core->session) {
 		core->scheduled |= SRDMA_SAY_CLOSE;
@@ -171,6 +177,11 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		rec->opcode == SRDMA_WC_RECV ? row->recv_status : row->status;
 	rec->vendor_err = reason;
 	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
+}
+
+int srdma_qp_event_is_due(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->event_due;
 }
 
 int srdma_qp_record_event(struct srdma_qp *qp)

@@ -15,6 +15,7 @@
 #include "wire/position.h"
 
 struct srdma_account;
+struct srdma_account_counts;
 struct srdma_captable;
 struct srdma_cq;
 struct srdma_env;
@@ -52,8 +53,10 @@ uint32_t srdma_qp_number(const struct srdma_qp *qp); /* SRC QPN */
 const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp);
 /* Account of the peer's identity (ledger.h); NULL before KEYS. */
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp);
-/* KEYS: the QP is charged to this account from now on, and holds it. */
+/* KEYS: the QP is charged to this account from now on. */
 void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity);
+/* What the QP has done, to count in. */
+struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp);
 /* NULL before KEYS. */
 struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);
 
@@ -113,6 +116,8 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		    uint32_t reason);
 /* Writes the QP_EVENT record if it is due. 0 or -EAGAIN. */
 int srdma_qp_record_event(struct srdma_qp *qp);
+/* 1: the record is due, and maybe others before it. */
+int srdma_qp_event_is_due(const struct srdma_qp *qp);
 /* Number of DMAs under way. */
 uint32_t srdma_qp_dmas(const struct srdma_qp *qp);
 

@@ -24,7 +24,13 @@ enum { REPEAT_LAST_NS = 1000000 }; /* least time between final NAKs or CLOSEs */
 
 static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(qp);
+
 	r->env.stats.refused[-err]++;
+	counts->bad_tags += err == -SRDMA_REFUSED_TAG;
+	counts->replays += err == -SRDMA_REFUSED_REPLAY;
+	counts->dropped +=
+		err != -SRDMA_REFUSED_TAG && err != -SRDMA_REFUSED_REPLAY;
 	if (err == -SRDMA_REFUSED_TAG &&
 	    srdma_session_spent(srdma_qp_session(qp)))
 		srdma_qp_fail(qp, SRDMA_REASON_FORGERY_LIMIT, SRDMA_OLDEST, 1);
@@ -33,8 +39,11 @@ static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 static void count_verified(struct srdma_relay *r, struct srdma_qp *qp,
 			   const struct srdma_packet *p)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(qp);
 	struct srdma_stats *stats = &r->env.stats;
 
+	counts->packets_verified++;
+	counts->bytes_verified += p->payload_len;
 	if (srdma_qp_keyed(qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_received++;
 		return;
@@ -96,6 +105,8 @@ static void verified(struct srdma_relay *r, struct srdma_qp *qp,
 	ready_to_send(r, qp);
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
+	if (!(p->traits & SRDMA_T_ACK))
+		srdma_qp_entry(qp)->last_work = r->env.now;
 	if (p->traits & SRDMA_T_REQUEST)
 		srdma_responder_receive(qp, p, &r->spare);
 	else if (p->traits & SRDMA_T_ACK)
@@ -143,6 +154,7 @@ static struct srdma_qp *find(struct srdma_relay *r, const struct srdma_buf *in)
 	}
 	if (!opens(qp)) {
 		r->env.stats.refused[SRDMA_REFUSED_QP_STATE]++;
+		srdma_qp_counts(qp)->dropped++;
 		return NULL;
 	}
 	return qp;

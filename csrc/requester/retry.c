@@ -5,6 +5,7 @@
  * timer runs while nothing is outstanding, nor for packets that a blocked wire
  * holds back.
  */
+#include "ledger/ledger.h"
 #include "path/connect.h"
 #include "requester/requester_impl.h"
 
@@ -96,6 +97,7 @@ static uint64_t expire_open(struct srdma_requester *rq, uint64_t now)
 		return SRDMA_NEVER;
 	due = say_again(rq, SRDMA_SAY_OPEN, now);
 	rq->env->stats.packets_resent += due == SRDMA_NEVER;
+	srdma_qp_counts(rq->qp)->packets_resent += due == SRDMA_NEVER;
 	return due;
 }
 
