@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "path/path_impl.h"
+#include "path/probe.h"
 #include "qp/env.h"
 #include "qp/qp.h"
 #include "session/session.h"
@@ -149,22 +150,46 @@ void srdma_path_create(struct srdma_qp *qp)
 
 	x->qp = qp;
 	x->env = srdma_qp_env(qp);
+	x->home_due = SRDMA_NEVER;
 }
 
-/* An accepted path without users is unbound again. */
+/* An accepted path that no QP needs is unbound again. */
+static void unbind_unused(struct srdma_path_table *t, struct srdma_path *path)
+{
+	if (path->accepted && LIST_EMPTY(&path->users) && !path->candidates)
+		unbind_path(t, path);
+}
+
+void srdma_path_hold(struct srdma_path_table *t, struct srdma_conn *conn)
+{
+	struct srdma_path *path = path_of(conn);
+
+	bind_path(t, path);
+	path->candidates++;
+}
+
+void srdma_path_release(struct srdma_path_table *t, struct srdma_conn *conn)
+{
+	struct srdma_path *path = path_of(conn);
+
+	path->candidates--;
+	unbind_unused(t, path);
+}
+
 static void leave(struct srdma_qp_path *x)
 {
 	struct srdma_path *path = path_of(x->conn);
 
 	x->conn = NULL;
+	x->current = (struct srdma_probe){ 0 };
+	x->held = 0;
 	if (!path)
 		return;
 	LIST_REMOVE(x, user_next);
-	if (path->accepted && LIST_EMPTY(&path->users))
-		unbind_path(x->env->paths, path);
+	unbind_unused(x->env->paths, path);
 }
 
-static void join(struct srdma_qp_path *x, struct srdma_conn *conn)
+void srdma_path_move(struct srdma_qp_path *x, struct srdma_conn *conn)
 {
 	struct srdma_path *path = path_of(conn);
 	struct srdma_path *before = path_of(x->conn);
@@ -178,9 +203,8 @@ static void join(struct srdma_qp_path *x, struct srdma_conn *conn)
 	LIST_INSERT_HEAD(&path->users, x, user_next);
 }
 
-int srdma_path_own(struct srdma_qp *qp, struct srdma_conn *conn)
+int srdma_path_attach(struct srdma_qp_path *x, struct srdma_conn *conn)
 {
-	struct srdma_qp_path *x = srdma_qp_path(qp);
 	struct srdma_path *path = path_of(conn);
 
 	if (!path)
@@ -190,34 +214,37 @@ int srdma_path_own(struct srdma_qp *qp, struct srdma_conn *conn)
 	path->refs++;
 	x->own = conn;
 	LIST_INSERT_HEAD(&path->owners, x, owner_next);
-	if (!x->conn || (path->up && x->conn != conn))
-		join(x, conn);
-	srdma_connect_try(qp);
 	return 0;
 }
 
-/* 1: over UDP, where no packet arrives on a connection that was opened here
- * (11a). */
-static int is_one_way(const struct srdma_conn *conn)
+int srdma_path_is_one_way(const struct srdma_conn *conn)
 {
 	return conn->port->ops->keep != NULL;
 }
 
-/* 1: the QP's UDP connection leads to the same address as its own path. */
-static int is_same_as_own(const struct srdma_qp_path *x)
+int srdma_path_same(const struct srdma_conn *a, const struct srdma_conn *b)
 {
-	return is_one_way(x->own) && x->conn &&
-	       x->own->port->ops->same(x->conn, x->own);
+	return a == b || a->port->ops->same(a, b);
 }
 
-/* Moves to the own path, which is not validated; over UDP it need not be. */
+int srdma_path_own(struct srdma_qp *qp, struct srdma_conn *conn)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	if (srdma_path_attach(x, conn))
+		return -ENOMEM;
+	if (!x->conn || (path_of(conn)->up && x->conn != conn &&
+			 !srdma_path_is_one_way(conn)))
+		srdma_path_move(x, conn);
+	srdma_connect_try(qp);
+	return 0;
+}
+
+/* Moves to the own path, which is not validated. */
 static void return_to_own(struct srdma_qp_path *x)
 {
-	join(x, x->own);
-	if (is_one_way(x->own) && !x->connect.trial)
-		srdma_qp_activate(x->qp);
-	else
-		srdma_connect_try(x->qp);
+	srdma_path_move(x, x->own);
+	srdma_connect_try(x->qp);
 }
 
 void srdma_path_go_own(struct srdma_qp *qp)
@@ -225,7 +252,11 @@ void srdma_path_go_own(struct srdma_qp *qp)
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 	const struct srdma_path *path = path_of(x->own);
 
-	if (path && path->up && x->conn != x->own && !is_same_as_own(x))
+	if (!path || !path->up || x->conn == x->own)
+		return;
+	if (srdma_path_is_one_way(x->own))
+		srdma_probe_home(qp);
+	else
 		return_to_own(x);
 }
 
@@ -249,12 +280,12 @@ void srdma_path_try_another(struct srdma_qp *qp)
 	struct srdma_path *first = t->look ? t->look : t->paths, *path = first;
 	int looks = 0;
 
-	if (!current || x->own)
+	if (!current || x->own || srdma_path_is_one_way(x->conn))
 		return;
 	do {
 		t->look = path->next;
 		if (path != current && leads_to_peer(path, qp)) {
-			join(x, path->conn);
+			srdma_path_move(x, path->conn);
 			return;
 		}
 		looks += path != current && !path->unbound;
@@ -263,6 +294,15 @@ void srdma_path_try_another(struct srdma_qp *qp)
 }
 
 /* --- the end of a path ---------------------------------------------------- */
+
+static void disown(struct srdma_qp_path *x)
+{
+	srdma_probe_end(x->qp);
+	if (srdma_qp_keyed(x->qp)->role)
+		x->env->paths->homes--;
+	LIST_REMOVE(x, owner_next);
+	x->own = NULL;
+}
 
 /* The owners of the path reconnect; its other users return to their own path,
  * or wait for one. */
@@ -275,8 +315,7 @@ void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn)
 	if (path) {
 		path->accepted = 0; /* it does not become unbound again */
 		while ((x = LIST_FIRST(&path->owners))) {
-			LIST_REMOVE(x, owner_next);
-			x->own = NULL;
+			disown(x);
 			srdma_connect_ended(x->qp);
 		}
 		while ((x = LIST_FIRST(&path->users))) {
@@ -297,8 +336,7 @@ static void release_own(struct srdma_qp_path *x)
 	struct srdma_conn *own = x->own;
 	struct srdma_path *path = path_of(own);
 
-	LIST_REMOVE(x, owner_next);
-	x->own = NULL;
+	disown(x);
 	if (path->refs == 1) {
 		srdma_path_down(x->env, own);
 		return;
@@ -311,6 +349,7 @@ void srdma_path_leave(struct srdma_qp *qp)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 
+	srdma_probe_end(qp);
 	leave(x);
 	if (x->own)
 		release_own(x);
@@ -354,7 +393,11 @@ void srdma_path_up(struct srdma_conn *conn)
 		return;
 	path->up = 1;
 	LIST_FOREACH(x, &path->owners, owner_next) {
-		if (x->connect.trial && x->conn != conn)
+		if (!x->connect.trial || x->conn == conn)
+			continue;
+		if (srdma_path_is_one_way(conn))
+			srdma_probe_home(x->qp);
+		else
 			return_to_own(x);
 	}
 	LIST_FOREACH(x, &path->users, user_next) {
@@ -364,10 +407,10 @@ void srdma_path_up(struct srdma_conn *conn)
 
 /* --- the path of the newest packet ----------------------------------------- */
 
-/* Keeps a connection, on which a packet verified, beyond this event (port.h,
- * keep). 0: there is no room for it. */
-static int adopt(struct srdma_path_table *t, struct srdma_conn *conn)
+int srdma_path_adopt(struct srdma_path_table *t, struct srdma_conn *conn)
 {
+	if (conn->user)
+		return 1;
 	srdma_path_expire(t->env);
 	if (conn->port->ops->keep(conn))
 		return 0;
@@ -383,15 +426,17 @@ int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 	const int own = x->own == conn, probed = own && x->connect.trial;
 
+	if (srdma_path_is_one_way(conn)) {
+		srdma_probe_follow(qp, p, conn);
+		return 0;
+	}
 	if (srdma_connect_validated(qp) &&
 	    (x->conn == conn ||
 	     p->pn != srdma_session_highest(srdma_qp_session(qp))))
 		return 0;
-	if (!conn->user && !adopt(x->env->paths, conn))
-		return 0;
 	if (x->conn != conn)
-		join(x, conn);
-	if (own || (x->own && is_one_way(conn)))
+		srdma_path_move(x, conn);
+	if (own)
 		srdma_connect_proven(qp);
 	srdma_connect_note(qp);
 	return probed ? 2 : 1;
