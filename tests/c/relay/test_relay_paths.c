@@ -401,6 +401,43 @@ test_victim_of_later_packets_gets_three_times_their_bytes(void **state)
 	close(victim.sock);
 }
 
+/*
+ * A peer names the address of a victim, and stays silent at its own address while
+ * the server wants to write: the victim is challenged at each time-out, for at
+ * most three times the bytes that the peer sent from anywhere.
+ */
+static void test_named_victim_gets_three_times_the_bytes(void **state)
+{
+	struct stranger victim, peer;
+	uint32_t token;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	victim = new_stranger_at(p.side[1].wire, "127.0.0.2");
+	peer = new_stranger_at(p.side[1].wire, "127.0.0.4");
+	half_connect(&p, 0, &victim);
+	control(&p, 0, &peer, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	token = take_all(&p, 0, &peer);
+	control(&p, 0, &peer, SRDMA_ACK_ACK, token);
+	run_server(&p, 3);
+	assert_true(srdma_connect_validated(qp_at(&p, 1, 0)));
+	request(&p, 1, SRDMA_DESC_READ, 1);
+	for (int i = 0; i < 12000; i++) {
+		p.now += 1000000;
+		run_server(&p, 1);
+	}
+	while (listen_at(&victim, (uint8_t[ROOM]){ 0 }, ROOM))
+		;
+	assert_true(stats_of(&p, 1)->timeouts > 5);
+	assert_true(victim.received > 0);
+	assert_true(victim.received <= 3 * peer.sent);
+	pair_close(&p);
+	close(victim.sock);
+	close(peer.sock);
+}
+
 /* A server names the address of a victim: all QPs together send it 16 OPENs at
  * once and one each 20 ms then, and nothing else; the QPs end. */
 static void test_opens_to_a_silent_address_are_limited(void **state)
@@ -624,7 +661,7 @@ static void test_former_address_is_kept(void **state)
 		control(&p, 0, &b, SRDMA_ACK_PING, 0);
 		run_server(&p, 3);
 		if (answers)
-			answer_at(&p, &a, &b, 100, NULL);
+			answer_at(&p, &b, &a, 100, NULL);
 		else
 			run_server(&p, 100000);
 		assert_true(sends_to(&p, &a));
@@ -795,6 +832,7 @@ int main(void)
 		cmocka_unit_test(test_answer_lifts_the_limit),
 		cmocka_unit_test(
 			test_victim_of_later_packets_gets_three_times_their_bytes),
+		cmocka_unit_test(test_named_victim_gets_three_times_the_bytes),
 		cmocka_unit_test(test_opens_to_a_silent_address_are_limited),
 		cmocka_unit_test(test_racer_diverts_nothing),
 		cmocka_unit_test(
