@@ -6,6 +6,7 @@
 #ifndef SRDMA_QP_ENV_H
 #define SRDMA_QP_ENV_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/time.h"
@@ -44,6 +45,9 @@ struct srdma_env {
 	 * windows are reset (RFC 9000 9.4). */
 	void (*discard)(struct srdma_qp *qp);
 	void (*path_restarted)(struct srdma_qp *qp);
+	/* Fills in len random bytes. 0 or -errno. */
+	int (*random)(void *ctx, uint8_t *out, size_t len);
+	void *random_ctx;
 
 	/* Shared objects, changed by their own functions. */
 	struct srdma_ledger *ledger;

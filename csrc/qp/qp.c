@@ -215,7 +215,9 @@ void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what)
 
 	if (what & (SRDMA_SAY_NAK | SRDMA_SAY_CLOSE))
 		core->last.when = core->env->now;
-	core->scheduled &= (uint8_t) ~(what | SRDMA_SAY_ACK);
+	if (what != SRDMA_SAY_PROBE)
+		core->scheduled &= (uint8_t)~SRDMA_SAY_ACK;
+	core->scheduled &= (uint8_t)~what;
 }
 
 uint8_t srdma_qp_scheduled(const struct srdma_qp *qp)

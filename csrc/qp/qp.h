@@ -130,6 +130,7 @@ enum srdma_say {
 	SRDMA_SAY_OPEN = 1 << 2,
 	SRDMA_SAY_PING = 1 << 3,
 	SRDMA_SAY_ACK = 1 << 4,
+	SRDMA_SAY_PROBE = 1 << 5, /* a PING to the candidate path */
 };
 
 /* Schedules a control packet. Besides, only the functions that end a QP and
@@ -137,7 +138,7 @@ enum srdma_say {
  * already. */
 void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
 /* A control packet left: it is no longer scheduled, nor is an ACK, as every
- * control packet acknowledges. */
+ * control packet on the QP's path acknowledges. */
 void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what);
 /* Scheduled packets: bits of enum srdma_say. */
 uint8_t srdma_qp_scheduled(const struct srdma_qp *qp);

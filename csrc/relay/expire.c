@@ -1,6 +1,7 @@
 /* Timers of a QP (docs/protocol.md 5, 7). */
 #include "path/connect.h"
 #include "path/path.h"
+#include "path/probe.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
 #include "responder/responder.h"
@@ -92,6 +93,7 @@ static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
 	srdma_retry_deadline,
 	srdma_responder_expire,
 	srdma_connect_expire,
+	srdma_probe_expire, /* before the timers of requests use the path */
 	srdma_responder_expire_kept,
 	expire_tables,
 	srdma_retry_expire,

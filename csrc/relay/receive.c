@@ -14,6 +14,7 @@
  *   respond   acks and responses, when the DMA is done: pump.c calls it
  */
 #include "path/path.h"
+#include "path/probe.h"
 #include "qp/inbound.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
@@ -90,8 +91,14 @@ static void ready_to_send(struct srdma_relay *r, struct srdma_qp *qp)
 
 static void acknowledged(struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	if (srdma_complete_ack(qp, p) && p->ack.kind == SRDMA_ACK_PING)
+	const uint8_t kind = p->ack.kind;
+
+	if (!srdma_complete_ack(qp, p))
+		return;
+	if (kind == SRDMA_ACK_PING)
 		srdma_responder_pinged(qp);
+	else if (kind == SRDMA_ACK_ACK || kind == SRDMA_ACK_RNR)
+		srdma_probe_answered(qp, p->ack.path);
 }
 
 /* Effects of a verified packet on a QP that is not in ERR. */

@@ -138,6 +138,8 @@ static void make_env(struct srdma_relay *r)
 	env->reorder = &r->reorder;
 	env->discard = srdma_pump_discard;
 	env->path_restarted = srdma_requester_restart;
+	env->random = r->params.random;
+	env->random_ctx = r->params.random_ctx;
 }
 
 int srdma_relay_create(struct srdma_relay **out,

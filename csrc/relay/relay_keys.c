@@ -277,14 +277,18 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 static int connect_path(struct srdma_relay *r, struct srdma_qp *qp,
 			const struct srdma_qp_keys *k)
 {
-	const char *address = k->role ? NULL : k->peer_wire;
 	const char *why;
-	int err = srdma_connect_begin(qp, address);
+	int err;
 
+	if (k->role) {
+		srdma_connect_await(qp, k->peer_wire);
+		return 0;
+	}
+	err = srdma_connect_begin(qp, k->peer_wire);
 	if (!err)
 		return 0;
 	why = r->env.wire->why;
-	return srdma_relay_refuse(r, err, "wire to %s: %s", address,
+	return srdma_relay_refuse(r, err, "wire to %s: %s", k->peer_wire,
 				  why ? why : strerror(-err));
 }
 
