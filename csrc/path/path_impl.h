@@ -49,6 +49,9 @@ struct srdma_qp_path {
 	uint64_t acked_pn; /* highest that the peer acknowledged */
 	uint64_t probed;   /* last flag A for a large lead over acked_pn, ns */
 	uint64_t progress; /* srdma_path_progress(), ns */
+	/* The first response that no ack confirmed: its number, and when it left
+	 * or the path changed, ns. 0: none. */
+	uint64_t answer_pn, answered;
 };
 
 /* qp/layout.c */

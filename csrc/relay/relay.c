@@ -129,12 +129,14 @@ static void pump_all(struct srdma_relay *r)
 {
 	struct srdma_qp *qp = srdma_qp_take_active(&r->env);
 
+	srdma_tenant_begin(&r->env.tenants, r->env.now);
 	while (qp) {
 		struct srdma_qp *next = srdma_qp_run(qp);
 
 		srdma_pump(qp);
 		qp = next;
 	}
+	srdma_qp_resume(&r->env);
 	/* A QP that a full ring blocks is active again, and no event may come. */
 	if (r->env.active_head)
 		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
