@@ -160,11 +160,11 @@ void srdma_qp_mute(struct srdma_qp *qp);
 /* Puts the QP on the list of active QPs, which run in this or the next turn. */
 void srdma_qp_activate(struct srdma_qp *qp);
 /* The QP ran and could not send, as its tenant used up its part: it runs before
- * those that could, in the next pass. */
+ * those that could, in the next turn. */
 void srdma_qp_defer(struct srdma_qp *qp);
 /* 1: the QP has a tenant, and srdma_tenant_is_spent(). */
 int srdma_qp_is_spent(const struct srdma_qp *qp);
-/* The pass ended: puts the QPs that were deferred in front of the list of active
+/* All active QPs ran: puts those that were deferred in front of the list of active
  * ones. */
 void srdma_qp_resume(struct srdma_env *env);
 /* Empties the list of active QPs. Returns its first QP; NULL: it was empty. */

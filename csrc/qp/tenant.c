@@ -56,24 +56,47 @@ void srdma_tenant_begin(struct srdma_tenant_table *t, uint64_t now)
 {
 	if (t->seen > 1)
 		t->until = now + SRDMA_SECOND;
-	t->seen = 0;
-	t->pass++;
+	t->seen = t->most = 0;
+	t->turn++;
 }
 
-void srdma_tenant_spend(struct srdma_tenant_table *t,
-			struct srdma_tenant *tenant, uint32_t payload)
+static uint32_t cost_of(uint32_t payload)
 {
-	if (tenant->pass != t->pass) {
-		tenant->pass = t->pass;
-		tenant->spent = 0;
-		t->seen++;
-	}
-	tenant->spent += 1 + payload / COST_UNIT;
+	return 1 + payload / COST_UNIT;
+}
+
+static void work(struct srdma_tenant_table *t, struct srdma_tenant *tenant)
+{
+	if (tenant->turn == t->turn)
+		return;
+	tenant->turn = t->turn;
+	tenant->received = tenant->sent = 0;
+	t->seen++;
+}
+
+void srdma_tenant_received(struct srdma_tenant_table *t,
+			   struct srdma_tenant *tenant, uint32_t payload)
+{
+	work(t, tenant);
+	tenant->received += cost_of(payload);
+	if (tenant->received > t->most)
+		t->most = tenant->received;
+}
+
+void srdma_tenant_sent(struct srdma_tenant_table *t,
+		       struct srdma_tenant *tenant, uint32_t payload)
+{
+	work(t, tenant);
+	tenant->sent += cost_of(payload);
 }
 
 int srdma_tenant_is_spent(const struct srdma_tenant_table *t,
 			  const struct srdma_tenant *tenant, uint64_t now)
 {
-	return now < t->until && tenant->pass == t->pass &&
-	       tenant->spent >= SRDMA_TENANT_QUANTUM;
+	const uint32_t part =
+		t->most > SRDMA_TENANT_QUANTUM ? t->most : SRDMA_TENANT_QUANTUM;
+
+	return now < t->until && tenant->turn == t->turn &&
+	       tenant->sent >= SRDMA_TENANT_SENDS &&
+	       tenant->received + tenant->sent >= part;
 }

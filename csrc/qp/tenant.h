@@ -18,9 +18,11 @@ struct srdma_qp;
 
 enum {
 	SRDMA_TENANT_BUCKETS = 256,
-	/* Cost of what a tenant may send in one pass while others send too: one
-	 * burst of 64 full packets. */
-	SRDMA_TENANT_QUANTUM = 64 * (1 + SRDMA_MAX_PAYLOAD / 1024),
+	/* Least cost of what a tenant may receive and send in one turn while
+	 * others work too: 32 full packets. */
+	SRDMA_TENANT_QUANTUM = 32 * (1 + SRDMA_MAX_PAYLOAD / 1024),
+	/* Least cost of what it may send, however much it received. */
+	SRDMA_TENANT_SENDS = SRDMA_TENANT_QUANTUM / 4,
 };
 
 struct srdma_tenant {
@@ -29,16 +31,17 @@ struct srdma_tenant {
 	uint32_t qps;
 	uint32_t leaving;		  /* ops in lists of outgoing ones */
 	struct srdma_share_group reorder; /* packets in reorder buffers */
-	uint64_t pass;			  /* the last pass in which it sent */
-	uint32_t spent; /* cost of what it sent in that pass */
+	uint64_t turn;			  /* the last turn in which it worked */
+	uint32_t received, sent;	  /* cost of its packets in that turn */
 };
 
-/* The tenants of a relay, and the pass over its active QPs. All zero: none. */
+/* The tenants of a relay, and what they do in the present turn. All zero: none. */
 struct srdma_tenant_table {
 	struct srdma_tenant *bucket[SRDMA_TENANT_BUCKETS];
-	uint64_t pass;	/* its number */
-	uint32_t seen;	/* tenants that sent in it */
-	uint64_t until; /* several tenants sent within the last second, ns */
+	uint64_t turn;	/* its number */
+	uint32_t seen;	/* tenants that worked in it */
+	uint32_t most;	/* most that one of them received */
+	uint64_t until; /* end of the second after several worked, ns */
 };
 
 /* The tenant with this identity, made if there is none, with one more QP. NULL:
@@ -50,12 +53,14 @@ srdma_tenant_join(struct srdma_tenant_table *t,
 void srdma_tenant_leave(struct srdma_tenant_table *t,
 			struct srdma_tenant *tenant);
 
-/* A pass over the active QPs begins. */
+/* A turn begins. */
 void srdma_tenant_begin(struct srdma_tenant_table *t, uint64_t now);
-/* The tenant sent a packet with this payload, bytes. */
-void srdma_tenant_spend(struct srdma_tenant_table *t,
-			struct srdma_tenant *tenant, uint32_t payload);
-/* 1: others send too, and the tenant used up its part of this pass. */
+/* A packet of the tenant with this payload, bytes, was verified, or sent. */
+void srdma_tenant_received(struct srdma_tenant_table *t,
+			   struct srdma_tenant *tenant, uint32_t payload);
+void srdma_tenant_sent(struct srdma_tenant_table *t,
+		       struct srdma_tenant *tenant, uint32_t payload);
+/* 1: others work too, and the tenant used up its part of this turn. */
 int srdma_tenant_is_spent(const struct srdma_tenant_table *t,
 			  const struct srdma_tenant *tenant, uint64_t now);
 

@@ -1,7 +1,7 @@
 /*
  * Runs an active QP: inbound writes first, then control packets and responses,
  * then requests, then completion records. Responses and requests wait for the
- * next pass when the QP's tenant used up its part of this one.
+ * next turn when the QP's tenant used up its part of this one.
  */
 #include <errno.h>
 

@@ -129,7 +129,6 @@ static void pump_all(struct srdma_relay *r)
 {
 	struct srdma_qp *qp = srdma_qp_take_active(&r->env);
 
-	srdma_tenant_begin(&r->env.tenants, r->env.now);
 	while (qp) {
 		struct srdma_qp *next = srdma_qp_run(qp);
 
@@ -200,6 +199,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 
 	r->env.now = now;
 	srdma_connect_turn(&r->env);
+	srdma_tenant_begin(&r->env.tenants, now);
 	if (budget > SRDMA_MAX_BURST)
 		budget = SRDMA_MAX_BURST;
 	n = take_host(r, budget);
