@@ -57,6 +57,7 @@ struct srdma_env {
 	uint64_t timer;			  /* next check of paths and legs, ns */
 	struct srdma_qp *active_head, *active_tail;
 	struct srdma_qp *late_head, *late_tail; /* srdma_qp_defer() */
+	uint64_t changes;			/* srdma_relay_changes() */
 	struct srdma_stats stats;
 	struct srdma_mr_table mrs;
 };

@@ -92,6 +92,7 @@ int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to)
 	if (!srdma_state_may_move(core->state, to))
 		return -EINVAL;
 	core->state = (uint8_t)to;
+	core->env->changes++;
 	return 0;
 }
 
@@ -345,6 +346,7 @@ void srdma_qp_retire(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
+	core->env->changes++;
 	leave_active(qp);
 	srdma_timer_cancel(&core->env->timers, &core->timer);
 }

@@ -219,6 +219,11 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	return n + (int)(packets_sent(r) - before);
 }
 
+uint64_t srdma_relay_changes(const struct srdma_relay *r)
+{
+	return r->env.changes;
+}
+
 void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)
 {
 	r->env.wall = seconds;
