@@ -15,12 +15,39 @@ static int ends_object(const struct deferred *d)
 
 static int has_same(const struct deferred_list *l, const struct deferred *d)
 {
-	const struct deferred *other = l->first;
+	const struct deferred *other;
 
-	while (other && (other->kind != d->kind || other->leg != d->leg ||
-			 other->number != d->number))
-		other = other->next;
-	return other != NULL;
+	TAILQ_FOREACH(other, &l->others, next) {
+		if (other->kind == d->kind && other->leg == d->leg &&
+		    other->number == d->number)
+			return 1;
+	}
+	return 0;
+}
+
+void deferred_init(struct deferred_list *l)
+{
+	*l = (struct deferred_list){ 0 };
+	TAILQ_INIT(&l->waits);
+	TAILQ_INIT(&l->others);
+}
+
+static void append(struct deferred_list *l, struct deferred *d)
+{
+	const int wait = d->kind == SRDMA_CTL_WAIT;
+
+	TAILQ_INSERT_TAIL(wait ? &l->waits : &l->others, d, next);
+	l->waits_count += (unsigned)wait;
+	l->others_count += (unsigned)!wait;
+}
+
+static void take(struct deferred_list *l, struct deferred *d)
+{
+	const int wait = d->kind == SRDMA_CTL_WAIT;
+
+	TAILQ_REMOVE(wait ? &l->waits : &l->others, d, next);
+	l->waits_count -= (unsigned)wait;
+	l->others_count -= (unsigned)!wait;
 }
 
 int deferred_add(struct deferred_list *l, const struct deferred *d)
@@ -31,8 +58,7 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 		return -ENOMEM;
 	*copy = *d;
 	copy->repeats = ends_object(d) && has_same(l, d);
-	copy->next = l->first;
-	l->first = copy;
+	append(l, copy);
 	return 0;
 }
 
@@ -80,26 +106,40 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 	return 0;
 }
 
-unsigned deferred_poll(struct deferred_list *l)
+/* Looks at the first n items of a queue, at most DEFERRED_LOOKS. Returns how
+ * many that were. */
+static unsigned look(struct deferred_list *l, struct deferred_queue *queue,
+		     unsigned n)
 {
-	struct deferred **at = &l->first;
-	struct srdma_ctl_msg out;
-	unsigned left = 0;
+	unsigned done = 0;
+	struct deferred *d;
 
-	while (*at) {
-		struct deferred *d = *at;
+	while (done < n && done < DEFERRED_LOOKS && (d = TAILQ_FIRST(queue))) {
+		struct srdma_ctl_msg out;
 		int rc = ask(l, d, &out);
 
+		done++;
+		take(l, d);
 		if (rc == WAITING) {
-			left++;
-			at = &d->next;
+			append(l, d);
 			continue;
 		}
-		*at = d->next;
 		l->answer(l->ctx, d, &out, rc);
 		free(d);
 	}
-	return left;
+	return done;
+}
+
+unsigned deferred_poll(struct deferred_list *l)
+{
+	const uint64_t changes = srdma_relay_changes(l->legs->relay);
+
+	if (changes != l->changes)
+		l->looks = l->waits_count;
+	l->changes = changes;
+	l->looks -= look(l, &l->waits, l->looks);
+	look(l, &l->others, l->others_count);
+	return l->waits_count + l->others_count;
 }
 
 /* One item of each object is enough: a client that repeats its request over
@@ -109,30 +149,42 @@ static int to_finish(const struct deferred *d)
 	return ends_object(d) && !d->repeats;
 }
 
-void deferred_leave(struct deferred_list *l, const struct client *client)
+static void leave(struct deferred_list *l, struct deferred_queue *queue,
+		  const struct client *client)
 {
-	struct deferred **at = &l->first;
+	struct deferred *d = TAILQ_FIRST(queue), *next;
 
-	while (*at) {
-		struct deferred *d = *at;
-
+	for (; d; d = next) {
+		next = TAILQ_NEXT(d, next);
 		if (d->client == client)
 			d->client = NULL;
-		if (d->client || to_finish(d)) {
-			at = &d->next;
+		if (d->client || to_finish(d))
 			continue;
-		}
-		*at = d->next; /* no client waits for it */
+		take(l, d); /* no client waits for it */
+		free(d);
+	}
+}
+
+void deferred_leave(struct deferred_list *l, const struct client *client)
+{
+	leave(l, &l->waits, client);
+	leave(l, &l->others, client);
+	if (l->looks > l->waits_count)
+		l->looks = l->waits_count;
+}
+
+static void clear(struct deferred_queue *queue)
+{
+	struct deferred *d;
+
+	while ((d = TAILQ_FIRST(queue)) != NULL) {
+		TAILQ_REMOVE(queue, d, next);
 		free(d);
 	}
 }
 
 void deferred_clear(struct deferred_list *l)
 {
-	while (l->first) {
-		struct deferred *next = l->first->next;
-
-		free(l->first);
-		l->first = next;
-	}
+	clear(&l->waits);
+	clear(&l->others);
 }

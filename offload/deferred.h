@@ -7,6 +7,7 @@
 #define OFFLOAD_DEFERRED_H
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "relay/ctl.h"
 #include "legs.h"
@@ -14,7 +15,7 @@
 struct client;
 
 struct deferred {
-	struct deferred *next;
+	TAILQ_ENTRY(deferred) next;
 	struct client *client; /* NULL: disconnected, but the relay is still
 				  polled */
 	uint16_t kind;
@@ -27,8 +28,16 @@ struct deferred {
 			same object */
 };
 
+TAILQ_HEAD(deferred_queue, deferred);
+
 struct deferred_list {
-	struct deferred *first;
+	/* WAITs, which are due when a QP changed, and the others, which are due
+	 * when their DMA ended. A poll looks at the first ones of each and moves
+	 * those that are not due to the end, so that its cost has a bound. */
+	struct deferred_queue waits, others;
+	unsigned waits_count, others_count;
+	unsigned looks;	  /* WAITs to look at since the last change */
+	uint64_t changes; /* srdma_relay_changes() then */
 	struct legs *legs;
 	/*
 	 * Called when a response is due. rc is 0 and the body is in out, or rc
@@ -39,9 +48,16 @@ struct deferred_list {
 	void *ctx;
 };
 
+enum {
+	DEFERRED_LOOKS = 256
+}; /* most items of each queue that a poll examines
+			      */
+
+/* An empty list; the caller then fills in legs, answer and ctx. */
+void deferred_init(struct deferred_list *l);
 /* Add a copy of *d to the list. Returns 0 or -ENOMEM. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
-/* Call answer for all items that are due. Returns the number of items left. */
+/* Call answer for items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);
 /* Forget the client: no response is sent to it. */
 void deferred_leave(struct deferred_list *l, const struct client *client);

@@ -389,11 +389,10 @@ int requests_create(struct requests **out, const struct requests_params *p)
 		return -ENOMEM;
 	q->p = *p;
 	q->legs.relay = p->relay;
-	q->deferred = (struct deferred_list){
-		.legs = &q->legs,
-		.answer = reply_deferred,
-		.ctx = q,
-	};
+	deferred_init(&q->deferred);
+	q->deferred.legs = &q->legs;
+	q->deferred.answer = reply_deferred;
+	q->deferred.ctx = q;
 	*out = q;
 	return 0;
 }

@@ -306,6 +306,8 @@ void srdma_path_restart(struct srdma_qp *qp)
 	srdma_rtt_reset(&x->rtt);
 	x->env->path_restarted(qp);
 	x->progress = x->env->now;
+	if (x->answered)
+		x->answered = x->env->now;
 }
 
 struct srdma_conn *srdma_path_conn(const struct srdma_qp *qp)

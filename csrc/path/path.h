@@ -93,11 +93,18 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 /* The same for a PING, without payload, to the candidate (probe.h); 0 also if the
  * QP has no candidate. */
 int srdma_path_send_probe(struct srdma_qp *qp, struct srdma_packet *p);
+/* Requires srdma_path_is_up(). 0: srdma_path_send() would return -EAGAIN. */
+int srdma_path_has_room(const struct srdma_qp *qp);
 /* The packet number of the QP's first packet. */
 uint64_t srdma_path_first(const struct srdma_qp *qp);
 /* Highest packet number that the peer acknowledged. */
 uint64_t srdma_path_acked(const struct srdma_qp *qp);
 void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest);
+/* Time since which the peer confirmed no response, though responses left, ns;
+ * SRDMA_NEVER: it confirmed the last one that was watched (docs/protocol.md 5). */
+uint64_t srdma_path_unconfirmed(const struct srdma_qp *qp);
+/* Watches no response until the next one leaves. */
+void srdma_path_unwatch(struct srdma_qp *qp);
 struct srdma_rtt *srdma_path_rtt(const struct srdma_qp *qp);
 /* Time from which time-outs count, ns: the last news of an ack, time-out, or
  * departure of an OPEN or PING. */

@@ -86,6 +86,9 @@ struct srdma_qp_path {
 	uint8_t peer_limited; /* 1: the peer's path is not validated */
 	uint8_t home_known;   /* 1: the peer answered at the address it named */
 	uint8_t at_home;      /* server without own path: conn leads there */
+	/* The first response that no ack confirmed: its number, and when it left
+	 * or the path changed, ns. 0: none. */
+	uint64_t answer_pn, answered;
 };
 
 /* --- path_table.c ----------------------------------------------------------- */

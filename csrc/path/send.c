@@ -25,6 +25,18 @@ void srdma_path_begin(struct srdma_qp *qp, uint64_t pn)
 	x->acked_pn = pn - 1;
 }
 
+static uint64_t lead_of(const struct srdma_qp_path *x)
+{
+	return srdma_session_next_pn(srdma_qp_session(x->qp)) - x->acked_pn;
+}
+
+/* 1: the lead of packet numbers permits one more packet now. */
+static int is_near(const struct srdma_qp_path *x)
+{
+	return lead_of(x) <= PN_LEAD ||
+	       x->env->now >= x->probed + srdma_rtt_rto(&x->rtt);
+}
+
 /*
  * Limits the lead of packet numbers over the highest acknowledged one (5.1).
  * Above 2^20 each packet requests an ack; above 2^22 one packet per RTO may
@@ -32,22 +44,43 @@ void srdma_path_begin(struct srdma_qp *qp, uint64_t pn)
  */
 static int keep_near(struct srdma_qp_path *x, struct srdma_packet *p)
 {
-	uint64_t lead =
-		srdma_session_next_pn(srdma_qp_session(x->qp)) - x->acked_pn;
-
-	if (lead <= PN_ASK)
+	if (lead_of(x) <= PN_ASK)
 		return 0;
-	if (lead > PN_LEAD && x->env->now < x->probed + srdma_rtt_rto(&x->rtt))
+	if (!is_near(x))
 		return -EAGAIN;
 	p->flags |= SRDMA_STH_ACK_NOW;
 	x->probed = x->env->now;
 	return 0;
 }
 
+/* A response left. If none was watched, this one is: its confirmation is due. */
+static void answered(struct srdma_qp_path *x, uint64_t pn)
+{
+	if (x->answered)
+		return;
+	x->answer_pn = pn;
+	x->answered = x->env->now;
+	srdma_qp_wake(x->qp, x->env->now + x->env->ping);
+}
+
+uint64_t srdma_path_unconfirmed(const struct srdma_qp *qp)
+{
+	const struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	return x->answered ? x->answered : SRDMA_NEVER;
+}
+
+void srdma_path_unwatch(struct srdma_qp *qp)
+{
+	srdma_qp_path(qp)->answered = 0;
+}
+
 /* A packet left. Flag A: its round trip is measured. OPEN, PING: its time-out
  * starts. */
 static void left(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
+	if (srdma_wire_traits(p->opcode) & SRDMA_T_ANSWER)
+		answered(x, p->pn);
 	if (!(p->flags & SRDMA_STH_ACK_NOW))
 		return;
 	srdma_rtt_sent(&x->rtt, p->pn, x->env->now);
@@ -78,6 +111,8 @@ static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 
 	counts->packets_sent++;
 	counts->bytes_sent += p->payload_len;
+	srdma_tenant_sent(&x->env->tenants, srdma_qp_tenant(x->qp),
+			  p->payload_len);
 	stats->wire_bytes_sent += len;
 	if (srdma_qp_keyed(x->qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_sent++;
@@ -159,6 +194,13 @@ int srdma_path_send_probe(struct srdma_qp *qp, struct srdma_packet *p)
 	return x->candidate ? send_to(x, 1, p, NULL) : 0;
 }
 
+int srdma_path_has_room(const struct srdma_qp *qp)
+{
+	const struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	return is_near(x) && x->env->wire->ops->reserve(x->conn);
+}
+
 uint64_t srdma_path_first(const struct srdma_qp *qp)
 {
 	return srdma_qp_path(qp)->first_pn;
@@ -171,7 +213,11 @@ uint64_t srdma_path_acked(const struct srdma_qp *qp)
 
 void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest)
 {
-	srdma_qp_path(qp)->acked_pn = highest;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->acked_pn = highest;
+	if (highest >= x->answer_pn)
+		x->answered = 0;
 	srdma_qp_rekey_acked(qp, highest);
 }
 

@@ -13,6 +13,7 @@
 #include "memory/mr.h"
 #include "port/port.h"
 #include "qp/op.h"
+#include "qp/tenant.h"
 #include "wire/stats.h"
 #include "base/table.h"
 #include "base/timer.h"
@@ -25,6 +26,7 @@ struct srdma_reorder_pool;
 enum {
 	SRDMA_OPS = 4096,	   /* ops of a relay */
 	SRDMA_OPS_KEPT = 512,	   /* reserved for packets that arrive */
+	SRDMA_OPS_LEAST = 2,	   /* ops that each outgoing list may have */
 	SRDMA_FETCH_DEPTH = 64,	   /* ops of a QP in one outgoing list */
 	SRDMA_MAX_BURST = 64,	   /* events of a port in one turn */
 	SRDMA_ORDERED_WINDOW = 64, /* widest window of an ordered wire */
@@ -40,6 +42,7 @@ struct srdma_env {
 	uint32_t window;	/* packets a peer may have unacknowledged */
 	uint32_t reads;		/* response slots of a QP */
 	uint64_t ping, silence; /* liveness limits, ns */
+	uint32_t outgoing;	/* ops with buffers for packets that leave */
 	/* Calls up the layers. discard: releases all work of a QP that failed.
 	 * path_restarted: the QP sends on a new path, so its congestion
 	 * windows are reset (RFC 9000 9.4). */
@@ -53,11 +56,14 @@ struct srdma_env {
 	struct srdma_ledger *ledger;
 	struct srdma_op_pool ops;
 	struct srdma_reorder_pool *reorder;
+	struct srdma_tenant_table tenants;
 	struct srdma_path_table *paths;
 	struct srdma_table_memory tables; /* tables that QPs make on demand */
 	struct srdma_timers timers;	  /* of QPs */
 	uint64_t timer;			  /* next check of paths and legs, ns */
 	struct srdma_qp *active_head, *active_tail;
+	struct srdma_qp *late_head, *late_tail; /* srdma_qp_defer() */
+	uint64_t changes;			/* srdma_relay_changes() */
 	struct srdma_stats stats;
 	struct srdma_mr_table mrs;
 };

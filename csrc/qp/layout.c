@@ -103,5 +103,6 @@ void srdma_qp_free(struct srdma_qp *qp)
 	srdma_responder_destroy(qp);
 	srdma_session_destroy(qp->core.session);
 	srdma_qp_pd_release(qp);
+	srdma_tenant_leave(&qp->core.env->tenants, qp->core.tenant);
 	free(qp);
 }

@@ -7,7 +7,10 @@
 #include "qp/env.h"
 #include "qp/qp_impl.h"
 
-enum { SHARE = 8 }; /* a list may hold 1/SHARE of the free ones */
+enum {
+	SHARE = 8,   /* a list may hold 1/SHARE of the free ones */
+	RESERVE = 8, /* 1/RESERVE is kept for lists with few */
+};
 
 int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
 {
@@ -38,6 +41,8 @@ static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 		return NULL;
 	pool->free = op->next;
 	pool->left--;
+	if (kind < SRDMA_OP_PLACE)
+		srdma_qp_core(qp)->tenant->leaving++;
 	*op = (struct srdma_op){ .qp = qp, .kind = (uint8_t)kind };
 	return op;
 }
@@ -78,22 +83,63 @@ struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 	return op;
 }
 
-int srdma_op_share(const struct srdma_env *env,
-		   const struct srdma_op_list *list)
+uint32_t srdma_op_outgoing(const struct srdma_env *env)
 {
-	int bufs = env->host->ops->buf_free(env->host) - SRDMA_MAX_BURST;
-	int ops = (int)env->ops.left - SRDMA_OPS_KEPT;
-	int left = bufs < ops ? bufs : ops;
+	const int bufs = env->host->ops->buf_free(env->host) - SRDMA_MAX_BURST;
+	const int ops = (int)env->ops.left - SRDMA_OPS_KEPT;
+	const int left = bufs < ops ? bufs : ops;
 
-	return (int)list->count * SHARE < left;
+	return left > 0 ? (uint32_t)left : 0;
+}
+
+/* The same without the reserve. */
+static uint32_t outgoing_open(const struct srdma_env *env)
+{
+	const uint32_t left = srdma_op_outgoing(env);
+	const uint32_t reserve = env->outgoing / RESERVE;
+
+	return left > reserve ? left - reserve : 0;
+}
+
+int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+	const uint32_t open = outgoing_open(core->env);
+
+	if (list->count < SRDMA_OPS_LEAST)
+		return srdma_op_outgoing(core->env) > 0;
+	return list->count * SHARE < open && core->tenant->leaving < open;
+}
+
+int srdma_op_scarce(const struct srdma_env *env)
+{
+	return srdma_op_outgoing(env) < env->outgoing / 2;
+}
+
+static void give_buffer(struct srdma_op *op)
+{
+	if (op->buf)
+		op->buf->port->ops->buf_put(op->buf);
+	op->buf = NULL;
+}
+
+void srdma_op_give_buffers(struct srdma_op_list *list)
+{
+	for (struct srdma_op *op = list->head; op; op = op->next) {
+		if (!op->buf || op->state == SRDMA_OP_ISSUED || op->reason)
+			continue;
+		give_buffer(op);
+		op->state = SRDMA_OP_NEW;
+	}
 }
 
 static void give_back(struct srdma_op *op)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
 
-	if (op->buf)
-		op->buf->port->ops->buf_put(op->buf);
+	give_buffer(op);
+	if (op->kind < SRDMA_OP_PLACE)
+		srdma_qp_core(op->qp)->tenant->leaving--;
 	op->next = pool->free;
 	pool->free = op;
 	pool->left++;
@@ -184,6 +230,21 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	return 0;
 }
 
+/* 1: the op gave its buffer back. */
+static int lacks_buffer(const struct srdma_op *op)
+{
+	return op->len && !op->buf && !op->data;
+}
+
+/* The head of a list may use the reserve. 0 or -EAGAIN. */
+static int take_buffer(const struct srdma_env *env,
+		       const struct srdma_op_list *list, struct srdma_op *op)
+{
+	if (op == list->head ? srdma_op_outgoing(env) : outgoing_open(env))
+		op->buf = env->host->ops->buf_get(env->host);
+	return op->buf ? 0 : -EAGAIN;
+}
+
 int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
@@ -192,9 +253,13 @@ int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 	if (core->cq->down)
 		return 0;
 	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
-		if (op->state == SRDMA_OP_NEW && (!op->buf || !op->len))
+		if (op->state != SRDMA_OP_NEW)
+			continue;
+		if (lacks_buffer(op))
+			err = take_buffer(core->env, list, op);
+		else if (!op->buf || !op->len)
 			op->state = SRDMA_OP_DONE;
-		if (op->state == SRDMA_OP_NEW)
+		if (!err && op->state == SRDMA_OP_NEW)
 			err = start(core, op);
 	}
 	return err;
@@ -230,6 +295,31 @@ int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
 			return 1;
 	}
 	return 0;
+}
+
+struct srdma_op *srdma_op_last_issued(const struct srdma_op_list *list)
+{
+	struct srdma_op *last = NULL;
+
+	for (struct srdma_op *op = list->head; op; op = op->next)
+		if (op->state == SRDMA_OP_ISSUED)
+			last = op;
+	return last;
+}
+
+void srdma_op_cut(struct srdma_op_list *list, struct srdma_op *last)
+{
+	struct srdma_op *op = last ? last->next : list->head;
+
+	*(last ? &last->next : &list->head) = NULL;
+	list->tail = last;
+	while (op) {
+		struct srdma_op *next = op->next;
+
+		list->count--;
+		give_back(op);
+		op = next;
+	}
 }
 
 void srdma_op_drop(struct srdma_op_list *list)

@@ -90,17 +90,31 @@ struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
  * those of new packets. NULL: pool empty. */
 struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 				     struct srdma_qp *qp);
+/* Ops with buffers that outgoing packets may take now. */
+uint32_t srdma_op_outgoing(const struct srdma_env *env);
 /*
- * 1: a list of outgoing ops may grow. Each list holds at most 1/8 of the free
- * ops and buffers, and leaves a reserve for packets that arrive, so that a slow
- * peer or host of one QP cannot starve others.
+ * 1: the QP's list of outgoing ops may grow (docs/protocol.md 5.6). It may hold
+ * SRDMA_OPS_LEAST ops while any is free. Beyond that it holds at most 1/8 of
+ * the free ops and buffers, its tenant at most as many as are free, and a
+ * reserve stays for lists that hold less. Another reserve is for packets that
+ * arrive.
  */
-int srdma_op_share(const struct srdma_env *env,
-		   const struct srdma_op_list *list);
+int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list);
+/* 1: outgoing packets hold more than half of the ops or buffers for them, so
+ * those that cannot leave give theirs back. */
+int srdma_op_scarce(const struct srdma_env *env);
+/* Gives the buffers of a requester's list back, except those under DMA. Their
+ * payload is read again when the ops are issued. */
+void srdma_op_give_buffers(struct srdma_op_list *list);
+/* The last op of the list that is ISSUED; NULL: none is. */
+struct srdma_op *srdma_op_last_issued(const struct srdma_op_list *list);
+/* Frees the ops after `last`, none of which is ISSUED; NULL: all ops. */
+void srdma_op_cut(struct srdma_op_list *list, struct srdma_op *last);
 /* Removes the head of a list and frees it with its buffer. */
 void srdma_op_retire(struct srdma_op_list *list);
 /* Starts the DMA of all NEW ops of a list, in order; no DMA when the host is
- * gone. 0, or -EAGAIN: the port is full, and some ops stay NEW. */
+ * gone. Fetches a buffer for those that gave theirs back. 0, or -EAGAIN: the
+ * port is full, or no buffer is free, and some ops stay NEW. */
 int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list);
 /* The port reports the end of an op's DMA; status 0 or -errno. */
 void srdma_op_done(struct srdma_op *op, int status);

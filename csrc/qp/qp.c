@@ -49,6 +49,24 @@ void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity)
 	srdma_qp_core(qp)->identity = identity;
 }
 
+struct srdma_tenant *srdma_qp_tenant(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->tenant;
+}
+
+int srdma_qp_join(struct srdma_qp *qp, const uint8_t *identity)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_tenant_table *t = &core->env->tenants;
+	struct srdma_tenant *tenant = srdma_tenant_join(t, identity);
+
+	if (!tenant)
+		return -ENOMEM;
+	srdma_tenant_leave(t, core->tenant);
+	core->tenant = tenant;
+	return 0;
+}
+
 void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session)
 {
 	srdma_qp_core(qp)->session = session;
@@ -79,6 +97,7 @@ int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to)
 	if (!srdma_state_may_move(core->state, to))
 		return -EINVAL;
 	core->state = (uint8_t)to;
+	core->env->changes++;
 	return 0;
 }
 
@@ -247,20 +266,52 @@ void srdma_qp_mute(struct srdma_qp *qp)
 
 /* --- when it runs -------------------------------------------------------- */
 
-void srdma_qp_activate(struct srdma_qp *qp)
+/* Appends the QP to one of the two lists of env, unless it is on one. */
+static void append(struct srdma_qp *qp, struct srdma_qp **head,
+		   struct srdma_qp **tail)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
-	struct srdma_env *env = core->env;
 
 	if (core->active)
 		return;
 	core->active = 1;
 	core->active_next = NULL;
-	if (env->active_tail)
-		srdma_qp_core(env->active_tail)->active_next = qp;
-	else
-		env->active_head = qp;
-	env->active_tail = qp;
+	*(*tail ? &srdma_qp_core(*tail)->active_next : head) = qp;
+	*tail = qp;
+}
+
+void srdma_qp_activate(struct srdma_qp *qp)
+{
+	struct srdma_env *env = srdma_qp_env(qp);
+
+	append(qp, &env->active_head, &env->active_tail);
+}
+
+void srdma_qp_defer(struct srdma_qp *qp)
+{
+	struct srdma_env *env = srdma_qp_env(qp);
+
+	append(qp, &env->late_head, &env->late_tail);
+}
+
+int srdma_qp_is_spent(const struct srdma_qp *qp)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	return core->tenant &&
+	       srdma_tenant_is_spent(&core->env->tenants, core->tenant,
+				     core->env->now);
+}
+
+void srdma_qp_resume(struct srdma_env *env)
+{
+	if (!env->late_head)
+		return;
+	srdma_qp_core(env->late_tail)->active_next = env->active_head;
+	if (!env->active_tail)
+		env->active_tail = env->late_tail;
+	env->active_head = env->late_head;
+	env->late_head = env->late_tail = NULL;
 }
 
 struct srdma_qp *srdma_qp_take_active(struct srdma_env *env)
@@ -308,6 +359,7 @@ void srdma_qp_retire(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
+	core->env->changes++;
 	leave_active(qp);
 	srdma_timer_cancel(&core->env->timers, &core->timer);
 }

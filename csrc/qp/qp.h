@@ -23,6 +23,7 @@ struct srdma_leg;
 struct srdma_pdkeys;
 struct srdma_qp;
 struct srdma_session;
+struct srdma_tenant;
 struct srdma_timer;
 
 /* --- layout.c: one block of memory -------------------------------------- */
@@ -59,6 +60,10 @@ void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity);
 struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp);
 /* NULL before KEYS. */
 struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);
+struct srdma_tenant *srdma_qp_tenant(const struct srdma_qp *qp);
+/* KEYS: the QP joins the tenant of its peer's identity, in place of one that it
+ * joined before. 0 or -ENOMEM. */
+int srdma_qp_join(struct srdma_qp *qp, const uint8_t *identity);
 
 struct srdma_qp_keyed {
 	uint8_t role;  /* 0: connects the path */
@@ -160,6 +165,14 @@ void srdma_qp_mute(struct srdma_qp *qp);
 
 /* Puts the QP on the list of active QPs, which run in this or the next turn. */
 void srdma_qp_activate(struct srdma_qp *qp);
+/* The QP ran and could not send, as its tenant used up its part: it runs before
+ * those that could, in the next turn. */
+void srdma_qp_defer(struct srdma_qp *qp);
+/* 1: the QP has a tenant, and srdma_tenant_is_spent(). */
+int srdma_qp_is_spent(const struct srdma_qp *qp);
+/* All active QPs ran: puts those that were deferred in front of the list of active
+ * ones. */
+void srdma_qp_resume(struct srdma_env *env);
 /* Empties the list of active QPs. Returns its first QP; NULL: it was empty. */
 struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
 /* A QP of the list taken runs now, and may be activated again. Returns the next
@@ -167,7 +180,8 @@ struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
 struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
 /* The QP's timers are checked at `when`, ns, at the latest. */
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);
-/* Removes the QP from the active list and the timers, before it is freed. */
+/* Removes the QP from the active list and the timers, before it is freed. Counts
+ * as a change of its state. */
 void srdma_qp_retire(struct srdma_qp *qp);
 /* Start of the peer's silence, ns: a packet of the peer verified, or a
  * descriptor was posted to an idle QP. */

@@ -11,16 +11,18 @@ enum {
 	REST_S = 10, /* time after which an idle QP's tables are freed */
 };
 
-/* Time of the first or next PING, ns. There are several, so that the QP does not
- * fail for lost ones. */
-static uint64_t next_ping(const struct srdma_qp *qp)
+/* Time of the first or next PING, ns, if the peer is silent since that time.
+ * There are several, so that the QP does not fail for lost ones. */
+static uint64_t next_ping(const struct srdma_qp *qp, uint64_t since)
 {
 	const struct srdma_env *env = srdma_qp_env(qp);
+	const uint64_t first = since + env->ping;
 	const uint64_t pinged = srdma_qp_entry(qp)->pinged;
 
-	if (srdma_qp_heard(qp) >= pinged)
-		return srdma_qp_heard(qp) + env->ping;
-	return pinged + (env->silence - env->ping) / PINGS;
+	if (since >= pinged)
+		return first;
+	return srdma_time_later(first,
+				pinged + (env->silence - env->ping) / PINGS);
 }
 
 static void ping(struct srdma_qp *qp, uint64_t now)
@@ -47,9 +49,41 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
 		return SRDMA_NEVER;
 	}
-	if (now >= next_ping(qp))
+	if (now >= next_ping(qp, srdma_qp_heard(qp)))
 		ping(qp, now);
-	return srdma_time_earlier(next_ping(qp), silent);
+	return srdma_time_earlier(next_ping(qp, srdma_qp_heard(qp)), silent);
+}
+
+/* The peer confirmed no response since that time. It is given up if it sends
+ * nevertheless, or if responses are due; else it may be away, and holds nothing. */
+static void give_up_unconfirmed(struct srdma_qp *qp, uint64_t since)
+{
+	if (srdma_qp_heard(qp) > since + srdma_qp_env(qp)->ping ||
+	    !srdma_responder_is_idle(qp))
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
+	else
+		srdma_path_unwatch(qp);
+}
+
+/* A peer that confirms no response is asked by PINGs. The path is not blamed. */
+static uint64_t expire_unconfirmed(struct srdma_qp *qp, uint64_t now)
+{
+	const uint64_t since = srdma_path_unconfirmed(qp);
+	uint64_t end;
+
+	if (since == SRDMA_NEVER || !srdma_connect_validated(qp))
+		return SRDMA_NEVER;
+	end = since + srdma_qp_env(qp)->silence;
+	if (now >= end) {
+		give_up_unconfirmed(qp, since);
+		return SRDMA_NEVER;
+	}
+	if (now >= next_ping(qp, since)) {
+		srdma_qp_schedule(qp, SRDMA_SAY_PING);
+		srdma_qp_entry(qp)->pinged = now;
+		srdma_qp_activate(qp);
+	}
+	return srdma_time_earlier(next_ping(qp, since), end);
 }
 
 /* Frees the tables of an idle QP. PINGs do not count as activity. */
@@ -90,6 +124,7 @@ static uint64_t expire_life(struct srdma_qp *qp, uint64_t now)
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
 	expire_life, /* first: no other timer makes the QP send after its life */
 	expire_silence,
+	expire_unconfirmed,
 	srdma_retry_deadline,
 	srdma_responder_expire,
 	srdma_connect_expire,

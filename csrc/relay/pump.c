@@ -1,6 +1,7 @@
 /*
  * Runs an active QP: inbound writes first, then control packets and responses,
- * then requests, then completion records.
+ * then requests, then completion records. Responses and requests wait for the
+ * next turn when the QP's tenant used up its part of this one.
  */
 #include <errno.h>
 
@@ -68,6 +69,8 @@ static int respond(struct srdma_qp *qp)
 		again |= srdma_respond_control(qp);
 	if (flows(qp))
 		again |= srdma_respond_reads(qp);
+	else
+		srdma_respond_unfetch(qp);
 	e->responses_first = (uint8_t)(flows(qp) && srdma_respond_waits(qp));
 	if (srdma_path_is_up(qp) && responses_first)
 		again |= srdma_respond_control(qp);
@@ -96,6 +99,7 @@ void srdma_pump_discard(struct srdma_qp *qp)
 
 void srdma_pump(struct srdma_qp *qp)
 {
+	const int spent = srdma_qp_is_spent(qp);
 	int again = 0;
 
 	if (srdma_qp_state(qp) == SRDMA_QP_ERR)
@@ -105,7 +109,11 @@ void srdma_pump(struct srdma_qp *qp)
 	again |= respond(qp);
 	if (flows(qp))
 		again |= srdma_requester_send(qp);
+	else
+		srdma_requester_unfetch(qp);
 	again |= complete(qp);
-	if (again)
+	if (again && spent)
+		srdma_qp_defer(qp);
+	else if (again)
 		srdma_qp_activate(qp);
 }

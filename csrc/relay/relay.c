@@ -135,6 +135,7 @@ static void pump_all(struct srdma_relay *r)
 		srdma_pump(qp);
 		qp = next;
 	}
+	srdma_qp_resume(&r->env);
 	/* A QP that a full ring blocks is active again, and no event may come. */
 	if (r->env.active_head)
 		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
@@ -198,6 +199,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 
 	r->env.now = now;
 	srdma_connect_turn(&r->env);
+	srdma_tenant_begin(&r->env.tenants, now);
 	if (budget > SRDMA_MAX_BURST)
 		budget = SRDMA_MAX_BURST;
 	n = take_host(r, budget);
@@ -215,6 +217,11 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	wire->ops->flush(wire);
 	host->ops->flush(host);
 	return n + (int)(packets_sent(r) - before);
+}
+
+uint64_t srdma_relay_changes(const struct srdma_relay *r)
+{
+	return r->env.changes;
 }
 
 void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)

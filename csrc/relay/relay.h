@@ -74,6 +74,9 @@ void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds);
  * needed. */
 uint64_t srdma_relay_timer(const struct srdma_relay *r);
 
+/* Rises when a QP changed its state or was freed, and when a leg ended. */
+uint64_t srdma_relay_changes(const struct srdma_relay *r);
+
 /* The counters; srdma_relay_stats_edit() for those that the caller counts. */
 const struct srdma_stats *srdma_relay_stats(const struct srdma_relay *r);
 struct srdma_stats *srdma_relay_stats_edit(struct srdma_relay *r);

@@ -168,6 +168,7 @@ int srdma_relay_create(struct srdma_relay **out,
 		err = srdma_op_pool_create(&r->env.ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;
+	r->env.outgoing = srdma_op_outgoing(&r->env);
 	err = srdma_reorder_pool_create(&r->reorder, records_of(r));
 	if (err)
 		goto free_ops;

@@ -296,8 +296,11 @@ static int connect_path(struct srdma_relay *r, struct srdma_qp *qp,
 static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 		  const struct srdma_qp_keys *k)
 {
-	int err = make_session(r, qp, k);
+	int err = srdma_qp_join(qp, k->peer_holder);
 
+	if (err)
+		return srdma_relay_refuse(r, err, "no memory for an identity");
+	err = make_session(r, qp, k);
 	if (err)
 		return err;
 	err = connect_path(r, qp, k);

@@ -188,27 +188,46 @@ static int send_op(struct srdma_requester *rq, const struct srdma_op *op)
 	return err;
 }
 
+void srdma_requester_unfetch(struct srdma_qp *qp)
+{
+	srdma_op_give_buffers(&srdma_qp_requester(qp)->fetch);
+}
+
+/* Fetched packets cannot leave now. */
+static int wait_for_room(struct srdma_requester *rq)
+{
+	if (srdma_op_scarce(rq->env))
+		srdma_requester_unfetch(rq->qp);
+	return -EAGAIN;
+}
+
 int srdma_requester_send(struct srdma_qp *qp)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);
 	int err;
 
-	for (int n = 0; n < SEND_BURST;) {
+	if (rq->fetch.head && !srdma_path_has_room(qp))
+		return wait_for_room(rq);
+	for (int n = 0; n < SEND_BURST && !srdma_qp_is_spent(qp);) {
 		struct srdma_op *op;
 
 		err = srdma_segment_fetch(rq);
 		op = rq->fetch.head;
 		if (!op || op->state != SRDMA_OP_DONE)
 			return err;
-		for (; op && op->state == SRDMA_OP_DONE; n++) {
+		for (;
+		     op && op->state == SRDMA_OP_DONE && !srdma_qp_is_spent(qp);
+		     n++) {
 			err = send_op(rq, op);
+			if (err == -EAGAIN)
+				return wait_for_room(rq);
 			if (err)
 				return err == -EIO ? 0 : err;
 			srdma_op_retire(&rq->fetch);
 			op = rq->fetch.head;
 		}
 	}
-	return -EAGAIN;
+	return wait_for_room(rq);
 }
 
 int srdma_requester_in_flight(const struct srdma_qp *qp)

@@ -48,6 +48,9 @@ void srdma_requester_restart(struct srdma_qp *qp);
 /* Segments, fetches, sends. 0; else call again: -EAGAIN, or
  * -errno as the QP failed. */
 int srdma_requester_send(struct srdma_qp *qp);
+/* Gives back buffers of packets that cannot leave, except those under DMA; their
+ * payload is fetched again. */
+void srdma_requester_unfetch(struct srdma_qp *qp);
 /* 1: packets were sent that the peer has not executed. */
 int srdma_requester_in_flight(const struct srdma_qp *qp);
 

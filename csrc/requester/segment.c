@@ -276,7 +276,7 @@ static int fetch_again(struct srdma_requester *rq)
 	int err = 0;
 
 	while (!err && rq->fetch.count < SRDMA_FETCH_DEPTH) {
-		if (!srdma_op_share(rq->env, &rq->fetch))
+		if (!srdma_op_share(rq->qp, &rq->fetch))
 			return -EAGAIN;
 		err = segment_lost(rq);
 		if (err == -ENOENT)
@@ -352,7 +352,7 @@ static int may_send(const struct srdma_requester *rq)
 /* 1: there is room for an op and its flight. */
 static int has_room(struct srdma_requester *rq)
 {
-	return srdma_op_share(rq->env, &rq->fetch) &&
+	return srdma_op_share(rq->qp, &rq->fetch) &&
 	       !srdma_flight_make_room(&rq->flights, rq->fetch.count + 1);
 }
 

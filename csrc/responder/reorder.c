@@ -1,17 +1,17 @@
 #include "responder/reorder.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "port/port.h"
 
-enum { SHARE = 3 }; /* a QP holds at most SHARE times the free entries */
-
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n)
 {
 	pool->free = NULL;
 	pool->left = n;
+	LIST_INIT(&pool->groups);
 	pool->all = calloc(n ? n : 1, sizeof(*pool->all));
 	if (!pool->all)
 		return -ENOMEM;
@@ -94,11 +94,47 @@ static void insert(struct srdma_reorder *b, struct srdma_reorder_entry *prev,
 {
 	struct srdma_reorder_entry **at = prev ? &prev->next : &b->head;
 
+	k->prev = prev;
 	k->next = *at;
 	*at = k;
-	if (b->tail == prev)
-		b->tail = k;
-	b->count++;
+	*(k->next ? &k->next->prev : &b->tail) = k;
+	srdma_share_take(&b->pool->groups, &b->share);
+}
+
+static void release(struct srdma_reorder *b, struct srdma_reorder_entry *k)
+{
+	*(k->prev ? &k->prev->next : &b->head) = k->next;
+	*(k->next ? &k->next->prev : &b->tail) = k->prev;
+	if (k->buf)
+		k->buf->port->ops->buf_put(k->buf);
+	k->next = b->pool->free;
+	b->pool->free = k;
+	b->pool->left++;
+	srdma_share_give(&b->share);
+}
+
+static struct srdma_reorder *of_share(struct srdma_share *share)
+{
+	return (struct srdma_reorder *)(void *)((char *)share -
+						offsetof(struct srdma_reorder,
+							 share));
+}
+
+/* 1: an entry is free, and a buffer where `bufs` is 0. */
+static int make_room(struct srdma_reorder *b, int bufs)
+{
+	while (!b->pool->left || !bufs) {
+		struct srdma_share *larger =
+			srdma_share_yielding(&b->pool->groups, &b->share);
+		struct srdma_reorder_entry *last;
+
+		if (!larger)
+			return 0;
+		last = of_share(larger)->tail;
+		bufs |= last->buf != NULL;
+		release(of_share(larger), last);
+	}
+	return 1;
 }
 
 /* An atomic needs a buffer for the original value. */
@@ -118,16 +154,19 @@ static int is_same(const struct srdma_packet *p,
 }
 
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
-		       struct srdma_buf **buf, struct srdma_reorder_entry **out)
+		       struct srdma_buf **buf, int bufs,
+		       struct srdma_reorder_entry **out)
 {
 	struct srdma_reorder_pool *pool = b->pool;
 	struct srdma_reorder_entry *prev = find(b, p);
-	struct srdma_reorder_entry *k = pool->free;
+	struct srdma_reorder_entry *k;
 
 	if (overlaps(p, prev, prev ? prev->next : b->head))
 		return is_same(p, prev) ? -EALREADY : -EINVAL;
-	if (b->count == SRDMA_REORDER_MAX || b->count >= SHARE * pool->left)
+	if (b->share.count == SRDMA_REORDER_MAX ||
+	    !make_room(b, bufs || !needs_buf(p)))
 		return -ENOSPC;
+	k = pool->free;
 	pool->free = k->next;
 	pool->left--;
 	k->packet = *p;
@@ -144,17 +183,7 @@ int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 
 void srdma_reorder_pop(struct srdma_reorder *b)
 {
-	struct srdma_reorder_entry *k = b->head;
-
-	b->head = k->next;
-	if (!b->head)
-		b->tail = NULL;
-	b->count--;
-	if (k->buf)
-		k->buf->port->ops->buf_put(k->buf);
-	k->next = b->pool->free;
-	b->pool->free = k;
-	b->pool->left++;
+	release(b, b->head);
 }
 
 void srdma_reorder_drop(struct srdma_reorder *b)

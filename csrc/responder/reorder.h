@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/share.h"
 #include "session/session.h"
 #include "wire/wire.h"
 #include "wire/position.h"
@@ -17,7 +18,7 @@ struct srdma_buf;
 enum { SRDMA_REORDER_MAX = 512 }; /* packets of one QP */
 
 struct srdma_reorder_entry {
-	struct srdma_reorder_entry *next;
+	struct srdma_reorder_entry *next, *prev;
 	struct srdma_buf
 		*buf; /* payload, or for an atomic's result; NULL: none */
 	struct srdma_packet packet;
@@ -29,16 +30,17 @@ struct srdma_reorder_entry {
 struct srdma_reorder_pool {
 	struct srdma_reorder_entry *all, *free;
 	uint32_t left;
+	struct srdma_share_groups groups; /* who holds the others */
 };
 /* 0 or -ENOMEM. */
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n);
 void srdma_reorder_pool_destroy(struct srdma_reorder_pool *pool);
 
-/* Initially all zero, except pool and pn. */
+/* Initially all zero, except pool, share.group and pn. */
 struct srdma_reorder {
 	struct srdma_reorder_pool *pool;
 	struct srdma_reorder_entry *head, *tail; /* in order, no overlap */
-	uint32_t count;
+	struct srdma_share share;		 /* entries that it holds */
 	struct srdma_position page; /* the next page of gaps starts here */
 	int newest;		    /* 1: the last ack listed the newest gaps */
 	struct srdma_position
@@ -55,12 +57,14 @@ void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p);
 
 /*
  * Keeps a request packet with its payload; takes *buf if the packet has payload
- * or is an atomic. The caller fills in the claim of *out. 0; -EALREADY: the
- * packet is kept already; -EINVAL: it overlaps another packet, which a correct
- * peer does not send; -ENOSPC: the limit of the QP, or its share of the pool.
+ * or is an atomic. bufs: 1 if enough buffers are free for that. When no entry or
+ * buffer is free, the last packets of a larger holder (share.h) are released.
+ * The caller fills in the claim of *out. 0; -EALREADY: the packet is kept
+ * already; -EINVAL: it overlaps another packet, which a correct peer does not
+ * send; -ENOSPC: the limit of the QP, or nobody holds more.
  */
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
-		       struct srdma_buf **buf,
+		       struct srdma_buf **buf, int bufs,
 		       struct srdma_reorder_entry **out);
 /* Releases the first packet, and its buffer if the entry still has one. */
 void srdma_reorder_pop(struct srdma_reorder *b);

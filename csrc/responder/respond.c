@@ -206,12 +206,49 @@ static int fetch_responses(struct srdma_responder *rs)
 
 	while (!err && rs->slots_fetched < rs->slots_ready &&
 	       rs->responses.count < SRDMA_FETCH_DEPTH)
-		err = srdma_op_share(rs->env, &rs->responses)
+		err = srdma_op_share(rs->qp, &rs->responses)
 			      ? fetch_response(
 					rs,
 					srdma_slot_at(rs, rs->slots_fetched))
 			      : -EAGAIN;
 	return srdma_op_issue(rs->qp, &rs->responses) ? -EAGAIN : err;
+}
+
+/* The slots with this index and behind are to be fetched again, the first of
+ * them from this offset on. */
+static void rewind_slots(struct srdma_responder *rs, uint32_t first,
+			 uint32_t offset)
+{
+	for (uint32_t i = first; i <= rs->slots_fetched && i < rs->slots_ready;
+	     i++) {
+		struct srdma_slot *s = srdma_slot_at(rs, i);
+
+		s->next = i == first ? offset : s->start;
+	}
+	rs->slots_fetched = first;
+}
+
+void srdma_respond_unfetch(struct srdma_qp *qp)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	struct srdma_op *last = srdma_op_last_issued(&rs->responses);
+	const struct srdma_op *first = last ? last->next : rs->responses.head;
+	uint32_t slot = rs->slots_fetched;
+
+	if (!first)
+		return;
+	for (const struct srdma_op *op = first; op; op = op->next)
+		slot -= op->ends;
+	rewind_slots(rs, slot, first->offset);
+	srdma_op_cut(&rs->responses, last);
+}
+
+/* No response leaves now. -EAGAIN, or 0: there are none. */
+static int wait_for_room(struct srdma_responder *rs)
+{
+	if (srdma_op_scarce(rs->env))
+		srdma_respond_unfetch(rs->qp);
+	return rs->slots_ready ? -EAGAIN : 0;
 }
 
 /* A response of the oldest slot left, or was dropped. */
@@ -263,26 +300,35 @@ int srdma_respond_reads(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	for (int n = 0; n < RESPONSE_BURST;) {
+	if (!rs->slots_ready)
+		return 0;
+	if (!srdma_path_has_room(qp))
+		return wait_for_room(rs);
+	for (int n = 0; n < RESPONSE_BURST && !srdma_qp_is_spent(qp);) {
 		int err = fetch_responses(rs);
 		struct srdma_op *op = rs->responses.head;
 
 		if (!op || op->state != SRDMA_OP_DONE)
 			return err;
-		for (; op && op->state == SRDMA_OP_DONE; n++) {
+		for (;
+		     op && op->state == SRDMA_OP_DONE && !srdma_qp_is_spent(qp);
+		     n++) {
 			err = finish_response(rs, op);
+			if (err == -EAGAIN)
+				return wait_for_room(rs);
 			if (err)
 				return err == -EIO ? 0 : err;
 			srdma_op_retire(&rs->responses);
 			op = rs->responses.head;
 		}
 	}
-	return -EAGAIN;
+	return wait_for_room(rs);
 }
 
 int srdma_respond_waits(const struct srdma_qp *qp)
 {
-	const struct srdma_op *op = srdma_qp_responder(qp)->responses.head;
+	const struct srdma_responder *rs = srdma_qp_responder(qp);
+	const struct srdma_op *op = rs->responses.head;
 
-	return op && op->state == SRDMA_OP_DONE;
+	return op ? op->state == SRDMA_OP_DONE : rs->slots_ready != 0;
 }

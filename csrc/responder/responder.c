@@ -265,6 +265,7 @@ void srdma_responder_begin(struct srdma_qp *qp,
 
 	rs->response_mtu = params->mtu;
 	memcpy(rs->holder, params->holder, sizeof(rs->holder));
+	rs->reorder.share.group = &srdma_qp_tenant(qp)->reorder;
 	rs->reorder.pn = srdma_session_highest(srdma_qp_session(qp));
 }
 
@@ -321,9 +322,9 @@ uint64_t srdma_responder_executed(const struct srdma_qp *qp)
 uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
-	uint64_t end = srdma_qp_heard(qp) + rs->env->silence;
+	uint64_t end = rs->moved + rs->env->silence;
 
-	if (!rs->reorder.count)
+	if (!rs->reorder.share.count)
 		return SRDMA_NEVER;
 	if (now < end)
 		return end;

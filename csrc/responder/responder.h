@@ -61,7 +61,7 @@ void srdma_responder_settle(struct srdma_qp *qp);
 /* Fails a QP whose inbound work makes no progress. Returns the time of the next
  * call, ns; SRDMA_NEVER: there is no such work. */
 uint64_t srdma_responder_expire(struct srdma_qp *qp, uint64_t now);
-/* Drops the reorder buffer of a QP whose peer is silent. Returns the same. */
+/* Drops a reorder buffer whose gap nothing fills. Returns the same. */
 uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now);
 
 /* 1: the responder holds memory of env->tables, which only open responses need.
@@ -81,7 +81,10 @@ uint64_t srdma_responder_executed(const struct srdma_qp *qp);
 int srdma_respond_control(struct srdma_qp *qp);
 /* Sends responses to READs and atomics. Returns the same. */
 int srdma_respond_reads(struct srdma_qp *qp);
-/* 1: a response is ready to be sent. */
+/* Gives back ops and buffers of responses that cannot leave, except those under
+ * DMA; they are fetched again. */
+void srdma_respond_unfetch(struct srdma_qp *qp);
+/* 1: a response is ready to be fetched or sent. */
 int srdma_respond_waits(const struct srdma_qp *qp);
 
 /* --- receive_queue.c ------------------------------------------------------- */

@@ -62,6 +62,7 @@ struct srdma_responder {
 	struct srdma_position accepted; /* expected next */
 	struct srdma_message message;
 	struct srdma_reorder reorder;
+	uint64_t moved; /* when accepted moved, or reorder was empty last, ns */
 	struct srdma_position
 		executed; /* all before it is placed; sent in acks */
 	struct srdma_atomic_results atomics;

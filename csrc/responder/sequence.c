@@ -81,14 +81,12 @@ static enum srdma_reason duplicate(const struct srdma_arrival *a)
 	return SRDMA_REASON_NONE;
 }
 
-/* 1: the buffer leaves enough of them for packets in order and packets that
- * leave. */
-static int has_room(const struct srdma_responder *rs)
+/* 1: a kept buffer leaves enough of them for packets in order. */
+static int has_buffers(const struct srdma_responder *rs)
 {
 	struct srdma_port *host = rs->env->host;
 
-	return host->ops->buf_free(host) >
-	       SRDMA_MAX_BURST + 1 + (int)rs->reorder.count;
+	return host->ops->buf_free(host) > SRDMA_MAX_BURST + 1;
 }
 
 static int keep(const struct srdma_arrival *a)
@@ -96,12 +94,13 @@ static int keep(const struct srdma_arrival *a)
 	struct srdma_responder *rs = a->rs;
 	struct srdma_reorder_entry *k;
 	const uint8_t *claim;
-	int r = has_room(rs)
-			? srdma_reorder_keep(&rs->reorder, a->p, a->buf, &k)
-			: -ENOSPC;
+	int r = srdma_reorder_keep(&rs->reorder, a->p, a->buf, has_buffers(rs),
+				   &k);
 
 	if (r < 0)
 		return r;
+	if (rs->reorder.share.count == 1)
+		rs->moved = rs->env->now;
 	srdma_qp_wake(rs->qp, rs->env->now + SRDMA_SECOND);
 	if (!(a->p->flags & SRDMA_STH_PROOF))
 		return r;
@@ -136,6 +135,13 @@ static void set_aside(const struct srdma_arrival *a)
 	srdma_qp_schedule(rs->qp, SRDMA_SAY_ACK);
 }
 
+/* The packet is at the position, which moves unless the packet is refused. */
+static enum srdma_reason run(const struct srdma_arrival *a)
+{
+	a->rs->moved = a->rs->env->now;
+	return srdma_responder_run(a);
+}
+
 static enum srdma_reason at_position(const struct srdma_arrival *a)
 {
 	if (srdma_slot_waits(a->rs, a->p)) {
@@ -143,7 +149,7 @@ static enum srdma_reason at_position(const struct srdma_arrival *a)
 		return SRDMA_REASON_NONE;
 	}
 	srdma_reorder_note(&a->rs->reorder, a->p);
-	return srdma_responder_run(a);
+	return run(a);
 }
 
 static int drain(struct srdma_responder *rs)
@@ -160,7 +166,7 @@ static int drain(struct srdma_responder *rs)
 			return 0;
 		if (!rs->env->ops.left)
 			return -EAGAIN;
-		why = order == BEFORE ? duplicate(&a) : srdma_responder_run(&a);
+		why = order == BEFORE ? duplicate(&a) : run(&a);
 		srdma_reorder_pop(&rs->reorder);
 		if (why)
 			srdma_responder_refuse(rs, why);

@@ -147,6 +147,7 @@ static void port_prepare(struct srdma_verbs_port *port,
 	TAILQ_INIT(&port->ready);
 	TAILQ_INIT(&port->dirty);
 	TAILQ_INIT(&port->ending);
+	TAILQ_INIT(&port->half);
 	LIST_INIT(&port->orphans);
 }
 

@@ -11,6 +11,8 @@ enum {
 	BACKLOG = 128,
 	EVENTS = 32, /* taken at once, so that a flood of requests does not
 			hold the worker */
+	ACCEPTS = 2, /* of the wire at once: each makes a QP and registers
+			memory */
 	RESOLVE_TRIES = 20,
 };
 
@@ -191,8 +193,9 @@ static int accept_on(struct srdma_verbs_conn *conn, const struct note *note)
 	return err;
 }
 
-/* A REQ that a leg cannot accept ends the leg: DOWN is reported. */
-static void requested(struct srdma_verbs_port *port, const struct note *note)
+/* A REQ that a leg cannot accept ends the leg: DOWN is reported. Returns 1 if a
+ * wire connection was made for it. */
+static int requested(struct srdma_verbs_port *port, const struct note *note)
 {
 	struct srdma_verbs_conn *conn = NULL;
 	int wire = port->kind == SRDMA_PORT_VERBS_WIRE;
@@ -202,26 +205,29 @@ static void requested(struct srdma_verbs_port *port, const struct note *note)
 	if (!hello_legal(port, note) || !came_here(port, note) ||
 	    (!wire && !note->reads)) {
 		refuse(note, SRDMA_REFUSE_HELLO);
-		return;
+		return 0;
 	}
 	if (wire && srdma_verbs_conn_create(&conn, port, 0)) {
 		refuse(note, SRDMA_REFUSE_LIMIT);
-		return;
+		return 0;
 	}
 	if (!wire && !(conn = claim(port, note))) {
 		refuse(note, SRDMA_REFUSE_TOKEN);
-		return;
+		return 0;
 	}
 	conn->id = note->id;
 	conn->id->context = conn;
 	conn->accepted = (uint8_t)wire;
 	conn->state = SRDMA_VERBS_CONNECTING;
-	if (!accept_on(conn, note))
-		return;
-	if (wire)
+	if (!accept_on(conn, note)) {
+		if (wire)
+			srdma_verbs_conn_half(conn);
+	} else if (wire) {
 		srdma_verbs_conn_close(&conn->base);
-	else
+	} else {
 		srdma_verbs_conn_end(conn, -ECONNABORTED);
+	}
+	return wire;
 }
 
 /* --- events --------------------------------------------------------- */
@@ -318,11 +324,12 @@ void srdma_verbs_cm_poll(struct srdma_verbs_port *port)
 {
 	struct ibv_async_event event;
 	struct note note;
-	int i;
+	int i, accepts = 0;
 
-	for (i = 0; i < EVENTS && !next_note(port, &note); ++i) {
+	for (i = 0; i < EVENTS && accepts < ACCEPTS && !next_note(port, &note);
+	     ++i) {
 		if (note.type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			requested(port, &note);
+			accepts += requested(port, &note);
 		else if (note.id->context)
 			step(note.id->context, note.type);
 		srdma_wipe(note.hello, sizeof(note.hello));

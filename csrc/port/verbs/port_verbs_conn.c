@@ -219,8 +219,30 @@ void srdma_verbs_conn_ready(struct srdma_verbs_conn *conn)
 	TAILQ_INSERT_TAIL(&conn->port->ready, conn, ready);
 }
 
+static void leave_half(struct srdma_verbs_conn *conn)
+{
+	if (!conn->is_half)
+		return;
+	conn->is_half = 0;
+	TAILQ_REMOVE(&conn->port->half, conn, half);
+	conn->port->half_count--;
+}
+
+/* The newest may come from a peer that reconnects, so the oldest one goes. */
+void srdma_verbs_conn_half(struct srdma_verbs_conn *conn)
+{
+	struct srdma_verbs_port *port = conn->port;
+
+	if (port->half_count == SRDMA_VERBS_HALF)
+		srdma_verbs_conn_close(&TAILQ_FIRST(&port->half)->base);
+	conn->is_half = 1;
+	TAILQ_INSERT_TAIL(&port->half, conn, half);
+	port->half_count++;
+}
+
 void srdma_verbs_conn_up(struct srdma_verbs_conn *conn)
 {
+	leave_half(conn);
 	conn->state = SRDMA_VERBS_UP;
 	conn->up_due = 1;
 	srdma_verbs_conn_ready(conn);
@@ -230,6 +252,7 @@ void srdma_verbs_conn_end(struct srdma_verbs_conn *conn, int status)
 {
 	if (conn->state >= SRDMA_VERBS_ENDED)
 		return;
+	leave_half(conn);
 	conn->state = SRDMA_VERBS_ENDED;
 	conn->status = status;
 	TAILQ_INSERT_TAIL(&conn->port->ending, conn, ending);
@@ -272,6 +295,7 @@ void srdma_verbs_conn_close(struct srdma_conn *base)
 	struct srdma_verbs_port *port = conn->port;
 	struct srdma_buf *buf;
 
+	leave_half(conn);
 	if (conn->state != SRDMA_VERBS_FINISHED)
 		let_go(conn);
 	if (conn->is_ready)

@@ -22,6 +22,7 @@
 
 enum srdma_verbs_limits {
 	SRDMA_VERBS_WIRES = 1024, /* limit of wire connections of a port */
+	SRDMA_VERBS_HALF = 64,	  /* of these, not confirmed by the peer */
 	SRDMA_VERBS_LEGS = 256,
 	SRDMA_VERBS_CQS = 256,
 	SRDMA_VERBS_CQE = 16384, /* wanted size of a CQ */
@@ -93,7 +94,8 @@ struct srdma_verbs_conn {
 	uint8_t tries;		  /* attempts to resolve the peer's address */
 	uint8_t up_due, down_due; /* events to be reported */
 	uint8_t is_ready, is_dirty;
-	int status; /* status of DOWN */
+	uint8_t is_half; /* accepted, and not confirmed by the peer yet */
+	int status;	 /* status of DOWN */
 	TAILQ_ENTRY(srdma_verbs_conn)
 	ready; /* list of connections with
 						events to report */
@@ -101,6 +103,7 @@ struct srdma_verbs_conn {
 	dirty; /* list of connections with
 						sends to post */
 	TAILQ_ENTRY(srdma_verbs_conn) ending;
+	TAILQ_ENTRY(srdma_verbs_conn) half;
 
 	uint32_t receives;
 	struct srdma_buf *rx_head, **rx_tail; /* received, not reported yet */
@@ -162,6 +165,8 @@ struct srdma_verbs_port {
 	uint16_t generation;
 	uint32_t cm_turn; /* polls until the next check of the CM */
 	struct srdma_verbs_list ready, dirty, ending;
+	struct srdma_verbs_list half; /* oldest first */
+	uint32_t half_count;
 };
 
 /* Set why and return err. */
@@ -231,6 +236,9 @@ void srdma_verbs_conn_ready(struct srdma_verbs_conn *conn);
 struct srdma_verbs_conn *srdma_verbs_conn_find(struct srdma_verbs_port *port,
 					       uint64_t wr_id);
 void srdma_verbs_conn_close(struct srdma_conn *conn);
+/* A request of anybody was accepted on a wire. If the peers of SRDMA_VERBS_HALF
+ * others did not confirm theirs yet, the oldest of these is closed. */
+void srdma_verbs_conn_half(struct srdma_verbs_conn *conn);
 
 /* --- port_verbs_cq.c: completion queues, sleeping --- */
 /*

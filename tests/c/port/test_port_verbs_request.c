@@ -74,6 +74,38 @@ static void test_wire_listener_accepts_a_worker(void **state)
 	port->ops->destroy(port);
 }
 
+/* Requests that nobody confirms: each makes a QP. A look at the CM accepts two;
+ * of more than 64, the oldest is closed, so that a peer that confirms in time
+ * gets its connection. */
+static void test_requests_without_confirmation_are_few(void **state)
+{
+	enum { AT_ONCE = 2, HALF = 64, MANY = 100 };
+	struct srdma_port *port = verbs_port_open(WIRE, "10.0.0.1:0");
+	const struct fake_verbs_request r = verbs_port_request(WIRE);
+
+	(void)state;
+	for (int i = 0; i < 2 * AT_ONCE; i++)
+		fake_verbs_request(&r);
+	verbs_port_next(port);
+	assert_int_equal(fake_verbs.accepted, AT_ONCE);
+	verbs_port_next(port);
+	assert_int_equal(fake_verbs.accepted, 2 * AT_ONCE);
+	assert_int_equal(fake_verbs.disconnected, 0);
+	for (int i = 2 * AT_ONCE; i < MANY; i++) {
+		fake_verbs_request(&r);
+		assert_int_equal(verbs_port_next(port).kind, 0);
+	}
+	assert_int_equal(fake_verbs.accepted, MANY);
+	assert_int_equal(fake_verbs.disconnected, MANY - HALF);
+	assert_int_equal(assert_accepted(port, &r).kind, SRDMA_EV_ACCEPT);
+	assert_int_equal(fake_verbs.disconnected, MANY - HALF + 1);
+	/* the one that was confirmed is not counted any more */
+	fake_verbs_request(&r);
+	verbs_port_next(port);
+	assert_int_equal(fake_verbs.disconnected, MANY - HALF + 1);
+	port->ops->destroy(port);
+}
+
 /* One change of a legal request: a byte of its private data, or a field. */
 struct change {
 	int at; /* -1: none */
@@ -335,6 +367,8 @@ int main(void)
 				       setup),
 		cmocka_unit_test_setup(test_wire_listener_accepts_a_worker,
 				       setup),
+		cmocka_unit_test_setup(
+			test_requests_without_confirmation_are_few, setup),
 		cmocka_unit_test_setup(test_leg_listener_refuses_other_requests,
 				       setup),
 		cmocka_unit_test_setup(

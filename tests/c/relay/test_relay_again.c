@@ -197,7 +197,8 @@ static void test_no_free_slot_new_read_waits(void **state)
 	assert_int_equal(target_stats(&s)->kept, 2);
 	arrive(&s, part(&s, 0, 0, 100));
 	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 1);
-	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 2);
+	assert_int_equal(
+		srdma_qp_responder(qp_at(&s, 1, 0))->reorder.share.count, 2);
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 2, 100);
@@ -220,7 +221,8 @@ static void test_one_slot_is_reserved_for_repetitions(void **state)
 	for (uint32_t id = 1; id < 6; id++)
 		arrive(&s, part(&s, id, 0, 100));
 	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 3);
-	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 2);
+	assert_int_equal(
+		srdma_qp_responder(qp_at(&s, 1, 0))->reorder.share.count, 2);
 	arrive(&s, part(&s, 0, 0, 100));
 	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 4);
 	pair_run(&s.pair, 300);

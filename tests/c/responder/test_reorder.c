@@ -59,6 +59,8 @@ static struct srdma_buf *get(void)
 	return NULL;
 }
 
+static struct srdma_share_group group; /* of most tests */
+
 /* --- model ---------------------------------------------------------------- */
 
 struct model {
@@ -263,9 +265,9 @@ static void keep(struct model *m, struct srdma_reorder *b, int i)
 	struct srdma_packet *p = &m->packet[i];
 	struct srdma_buf *buf = p->payload_len ? get() : NULL;
 	const uint32_t full =
-		b->count == SRDMA_REORDER_MAX || b->count >= 3 * b->pool->left;
+		b->share.count == SRDMA_REORDER_MAX || !b->pool->left;
 	struct srdma_reorder_entry *k;
-	int r = srdma_reorder_keep(b, p, &buf, &k);
+	int r = srdma_reorder_keep(b, p, &buf, 1, &k);
 
 	if (m->kept[i]) {
 		assert_int_equal(r, -EALREADY);
@@ -321,7 +323,9 @@ static void test_random_sequences_match_model(void **state)
 	for (seed = 1; seed <= LIVES; seed++) {
 		const uint64_t life = seed;
 		struct srdma_reorder_pool pool;
-		struct srdma_reorder b = { .pool = &pool, .pn = FIRST_PN - 1 };
+		struct srdma_reorder b = { .pool = &pool,
+					   .share.group = &group,
+					   .pn = FIRST_PN - 1 };
 		uint32_t records = life % 3 ? 400 : 3;
 
 		assert_int_equal(srdma_reorder_pool_create(&pool, records), 0);
@@ -333,7 +337,7 @@ static void test_random_sequences_match_model(void **state)
 			check(&m, &b);
 			checks++;
 		}
-		assert_int_equal(pool.left + b.count, records);
+		assert_int_equal(pool.left + b.share.count, records);
 		srdma_reorder_drop(&b);
 		assert_int_equal(pool.left, records);
 		assert_int_equal(bufs_out, 0);
@@ -360,7 +364,7 @@ static int keep_one(struct srdma_reorder *b, struct srdma_packet p)
 {
 	struct srdma_buf *buf = get();
 	struct srdma_reorder_entry *k;
-	int r = srdma_reorder_keep(b, &p, &buf, &k);
+	int r = srdma_reorder_keep(b, &p, &buf, 1, &k);
 
 	srdma_reorder_note(b, &p);
 	if (buf)
@@ -372,7 +376,7 @@ static int keep_one(struct srdma_reorder *b, struct srdma_packet p)
 static void test_overlapping_packets_are_not_kept(void **state)
 {
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool };
+	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
 	struct srdma_packet last = write_at(5, 200, 10);
 
 	(void)state;
@@ -392,26 +396,25 @@ static void test_overlapping_packets_are_not_kept(void **state)
 	assert_int_equal(keep_one(&b, write_at(5, 150, 50)), 0);
 	assert_int_equal(keep_one(&b, write_at(5, 99, 1)), 0);
 	assert_int_equal(keep_one(&b, write_at(6, 0, 1)), 0);
-	assert_int_equal(b.count, 5);
+	assert_int_equal(b.share.count, 5);
 	srdma_reorder_drop(&b);
 	srdma_reorder_pool_destroy(&pool);
 }
 
-/*
- * A QP may keep at most 512 packets, and at most three times the free part of
- * the pool.
- */
+/* A QP may keep at most 512 packets, and the whole pool if nobody else needs
+ * it. */
 static void test_limits_of_kept_packets(void **state)
 {
 	static const uint32_t rows[][2] = {
-		{ 0, 0 }, { 1, 1 },    { 2, 2 },
-		{ 4, 3 }, { 100, 75 }, { 4000, 512 },
+		{ 0, 0 }, { 1, 1 },	{ 2, 2 },
+		{ 4, 4 }, { 100, 100 }, { 4000, 512 },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct srdma_reorder_pool pool;
-		struct srdma_reorder b = { .pool = &pool };
+		struct srdma_reorder b = { .pool = &pool,
+					   .share.group = &group };
 
 		assert_int_equal(srdma_reorder_pool_create(&pool, rows[i][0]),
 				 0);
@@ -420,11 +423,128 @@ static void test_limits_of_kept_packets(void **state)
 
 			assert_int_equal(r, n < rows[i][1] ? 0 : -ENOSPC);
 		}
-		assert_int_equal(b.count, rows[i][1]);
+		assert_int_equal(b.share.count, rows[i][1]);
 		srdma_reorder_drop(&b);
 		assert_int_equal(bufs_out, 0);
 		srdma_reorder_pool_destroy(&pool);
 	}
+}
+
+/* --- shares --------------------------------------------------------------- */
+
+enum { HOLDERS = 6, ENTRIES = 120 };
+
+/* Buffers of one pool: the first `rivals` belong to one group, the others to a
+ * group each. */
+struct market {
+	struct srdma_reorder_pool pool;
+	struct srdma_share_group group[HOLDERS];
+	struct srdma_reorder b[HOLDERS];
+	uint32_t next[HOLDERS]; /* offset of the next packet */
+};
+
+static void open_market(struct market *m, int rivals)
+{
+	memset(m, 0, sizeof(*m));
+	assert_int_equal(srdma_reorder_pool_create(&m->pool, ENTRIES), 0);
+	for (int i = 0; i < HOLDERS; i++) {
+		m->b[i].pool = &m->pool;
+		m->b[i].share.group = &m->group[i < rivals ? 0 : i];
+	}
+}
+
+/* Keeps n packets in buffer i; returns how many were refused. */
+static uint32_t keep_many(struct market *m, int i, uint32_t n)
+{
+	uint32_t refused = 0;
+
+	while (n--) {
+		m->next[i] += 10;
+		refused += keep_one(&m->b[i], write_at(9, m->next[i], 5)) ==
+			   -ENOSPC;
+	}
+	return refused;
+}
+
+static void close_market(struct market *m)
+{
+	for (int i = 0; i < HOLDERS; i++) {
+		srdma_reorder_drop(&m->b[i]);
+		assert_null(m->b[i].tail);
+	}
+	assert_int_equal(m->pool.left, ENTRIES);
+	assert_int_equal(bufs_out, 0);
+	assert_true(LIST_EMPTY(&m->pool.groups));
+	srdma_reorder_pool_destroy(&m->pool);
+}
+
+/* Five QPs of one identity hold the whole pool. Another one gets half of it, and
+ * then the five share the rest equally. */
+static void test_the_largest_holder_gives_way(void **state)
+{
+	struct market m;
+
+	(void)state;
+	open_market(&m, 5);
+	assert_int_equal(keep_many(&m, 0, ENTRIES), 0);
+	for (int i = 1; i < 5; i++)
+		assert_int_equal(keep_many(&m, i, ENTRIES / 5), 0);
+	assert_int_equal(m.pool.left, 0);
+	assert_int_equal(keep_many(&m, 5, ENTRIES), ENTRIES / 2);
+	assert_int_equal(m.b[5].share.count, ENTRIES / 2);
+	for (int i = 0; i < 5; i++)
+		assert_in_range(m.b[i].share.count, ENTRIES / 10 - 1,
+				ENTRIES / 10 + 1);
+	/* the five cannot take it back */
+	for (int i = 0; i < 5; i++)
+		keep_many(&m, i, ENTRIES);
+	assert_int_equal(m.b[5].share.count, ENTRIES / 2);
+	close_market(&m);
+}
+
+/* The holder that gives way loses its last packets: the first ones are executed
+ * soonest. */
+static void test_the_last_packets_give_way(void **state)
+{
+	struct market m;
+
+	(void)state;
+	open_market(&m, 0);
+	assert_int_equal(keep_many(&m, 0, ENTRIES), 0);
+	assert_int_equal(keep_many(&m, 1, 7), 0);
+	assert_int_equal(m.b[0].share.count, ENTRIES - 7);
+	assert_int_equal(m.b[0].head->packet.offset, 10);
+	assert_int_equal(m.b[0].tail->packet.offset, 10 * (ENTRIES - 7));
+	close_market(&m);
+}
+
+/* Without a free buffer a packet is kept only where a larger holder releases
+ * one; packets without payload need none. */
+static void test_buffers_give_way(void **state)
+{
+	struct srdma_packet chunk = { .opcode = SRDMA_OP_READ_REQUEST,
+				      .request_id = 9,
+				      .dma_len = 5 };
+	struct srdma_packet data = write_at(9, 10, 5);
+	struct srdma_reorder_entry *k;
+	struct srdma_buf *buf = get();
+	struct market m;
+
+	(void)state;
+	chunk.traits = srdma_wire_traits(chunk.opcode);
+	open_market(&m, 0);
+	assert_int_equal(srdma_reorder_keep(&m.b[0], &data, &buf, 0, &k),
+			 -ENOSPC);
+	for (chunk.request_id = 1; chunk.request_id < 4; chunk.request_id++)
+		assert_int_equal(
+			srdma_reorder_keep(&m.b[1], &chunk, &buf, 0, &k), 0);
+	assert_int_equal(srdma_reorder_keep(&m.b[0], &data, &buf, 0, &k),
+			 -ENOSPC);
+	assert_int_equal(keep_many(&m, 2, 5), 0);
+	assert_int_equal(srdma_reorder_keep(&m.b[0], &data, &buf, 0, &k), 0);
+	assert_null(buf);
+	assert_int_equal(m.b[2].share.count, 4);
+	close_market(&m);
 }
 
 /* Gaps hold the low 32 bits of request ids. */
@@ -434,7 +554,7 @@ static void test_gaps_hold_low_32_bits_of_ids(void **state)
 	const struct srdma_reorder_from from = { .at = { high, 12 },
 						 .credit = high + 100 };
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool };
+	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
 	struct srdma_reorder_gaps gaps;
 	const struct srdma_gap *gap = gaps.gap;
 
@@ -511,7 +631,7 @@ static void expect_page(struct srdma_reorder *b, uint32_t first, uint8_t count,
 static void test_many_gaps_are_reported_in_pages(void **state)
 {
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool };
+	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
 
 	(void)state;
 	assert_int_equal(srdma_reorder_pool_create(&pool, 100), 0);
@@ -547,6 +667,9 @@ int main(void)
 		cmocka_unit_test(test_random_sequences_match_model),
 		cmocka_unit_test(test_overlapping_packets_are_not_kept),
 		cmocka_unit_test(test_limits_of_kept_packets),
+		cmocka_unit_test(test_the_largest_holder_gives_way),
+		cmocka_unit_test(test_the_last_packets_give_way),
+		cmocka_unit_test(test_buffers_give_way),
 		cmocka_unit_test(test_gaps_hold_low_32_bits_of_ids),
 		cmocka_unit_test(test_missing_packet_number_makes_gap),
 		cmocka_unit_test(test_many_gaps_are_reported_in_pages),

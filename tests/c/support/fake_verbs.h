@@ -13,7 +13,7 @@
 enum {
 	FAKE_VERBS_DEVICES = 2,
 	FAKE_VERBS_GIDS = 4,
-	FAKE_VERBS_QUEUE = 1024,
+	FAKE_VERBS_QUEUE = 8192,
 	FAKE_VERBS_HELLO = 56, /* private data of a REQ */
 };
 

@@ -191,6 +191,7 @@ void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
 	memset(k->generation, 0x47 + p->life + i, sizeof(k->generation));
 	memcpy(k->peer_eid, peer->eid, sizeof(k->peer_eid));
 	pair_holder(!side, k->peer_holder);
+	k->peer_holder[0] ^= side ? p->identity : 0;
 	give_secrets(p, side, i, k);
 	snprintf(k->peer_wire, sizeof(k->peer_wire), "%s",
 		 p->side[!side].wire->address);

@@ -8,16 +8,22 @@
 #include "port/sim/port_mem.h"
 #include "relay/relay.h"
 
-enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4, PAIR_MOST = 20 };
+enum {
+	PAIR_MEMORY = 4 << 20,
+	PAIR_RING = 1024,
+	PAIR_QPS = 4,
+	PAIR_MOST = 20, /* QPs of most tests */
+	PAIR_ROOM = 96, /* QPs at most */
+};
 
 struct side {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
 	struct srdma_leg *leg;
 	struct srdma_conn *conn; /* connection of the leg */
-	struct srdma_qp_info qp[PAIR_MOST];
+	struct srdma_qp_info qp[PAIR_ROOM];
 	struct srdma_qp_secret_answer
-		secret[PAIR_MOST]; /* response to KEY, key modes with PD */
+		secret[PAIR_ROOM]; /* response to KEY, key modes with PD */
 	uint8_t *memory;	   /* registered under key */
 	uint32_t key;
 	uint32_t consumed; /* completion records */
@@ -32,6 +38,7 @@ struct pair {
 	uint8_t suite, level, tag_len;
 	uint8_t mode, shared; /* key mode; 1: one K_PD for the trust group */
 	uint8_t life;	      /* number that varies the generation */
+	uint8_t identity; /* number that varies the identity of side 0 */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: default */
 	uint32_t qps;		/* 0: default */

@@ -1,0 +1,290 @@
+/*
+ * Fairness between remote identities (docs/protocol.md 5.6): a tenant with one
+ * QP works while 80 QPs of another identity misbehave in each known way. Its
+ * share is measured in work of the target that is counted, not in time: the
+ * bytes that it moves while the target does a fixed amount of work, relative to
+ * half of what it moves alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "port/sim/port_mem_impl.h"
+#include "support/arriving.h"
+
+enum {
+	RIVALS = 80,
+	WORK = 60000, /* of the target in one measurement */
+	MESSAGE = 32768,
+	DEPTH = 16,	   /* messages of the tenant under way */
+	BURST = 64,	   /* packets of the rivals in a turn */
+	UNFINISHED = 8192, /* packets of a message that never ends */
+	AHEAD = 256,	   /* packets of the rivals that wait at the target */
+};
+
+/* What the rivals do. next: their next packet, of QP i (from 1). */
+struct way {
+	const char *name;
+	struct srdma_packet (*next)(struct scene *s, int i);
+	int deaf;  /* their connection takes nothing */
+	int loss;  /* the tenant loses every 50th packet */
+	int spoil; /* the tag is made wrong */
+};
+
+struct measurement {
+	struct scene scene; /* the first member: the context of its hooks */
+	const struct way *way;
+	struct srdma_conn *conn; /* of the rivals, at the target */
+	uint64_t id[1 + RIVALS]; /* next request of each rival */
+	unsigned posted, done, sent;
+};
+
+static struct measurement *measurement_of(struct scene *s)
+{
+	return (struct measurement *)(void *)s;
+}
+
+/* --- ways to misbehave ----------------------------------------------------- */
+
+static uint64_t next_id(struct scene *s, int i)
+{
+	return measurement_of(s)->id[i]++;
+}
+
+static struct srdma_packet big_read(struct scene *s, int i)
+{
+	return part(s, next_id(s, i), 0, SRDMA_MAX_READ_CHUNK);
+}
+
+static struct srdma_packet same_read(struct scene *s, int i)
+{
+	struct measurement *m = measurement_of(s);
+
+	return part(s, m->id[i] < 8 ? m->id[i]++ : (uint64_t)rand() % 8, 0,
+		    SRDMA_MAX_READ_CHUNK);
+}
+
+static struct srdma_packet tiny_write(struct scene *s, int i)
+{
+	struct srdma_packet p = piece(s, next_id(s, i), 0, 1);
+
+	p.payload_len = p.dma_len = 1;
+	return p;
+}
+
+static struct srdma_packet beyond_a_gap(struct scene *s, int i)
+{
+	return piece(s, 1 + next_id(s, i) % 512, 0, 1);
+}
+
+static struct srdma_packet wrong_rkey(struct scene *s, int i)
+{
+	struct srdma_packet p = piece(s, next_id(s, i), 0, 1);
+
+	p.rkey ^= 0x5a5a5a5a;
+	return p;
+}
+
+static struct srdma_packet unfinished(struct scene *s, int i)
+{
+	return piece(s, 0, (uint32_t)next_id(s, i), UNFINISHED);
+}
+
+static struct srdma_packet ping(struct scene *s, int i)
+{
+	(void)s;
+	(void)i;
+	return (struct srdma_packet){ .opcode = SRDMA_OP_ACKNOWLEDGE,
+				      .flags = SRDMA_STH_ACK_NOW,
+				      .ack = { .kind = SRDMA_ACK_PING } };
+}
+
+static const struct way ways[] = {
+	{ .name = "never takes responses", .next = big_read, .deaf = 1 },
+	{ .name = "READ flood", .next = big_read },
+	{ .name = "READs again and again", .next = same_read },
+	{ .name = "tiny WRITEs", .next = tiny_write },
+	{ .name = "packets beyond a gap", .next = beyond_a_gap, .loss = 1 },
+	{ .name = "wrong rkeys", .next = wrong_rkey },
+	{ .name = "messages without an end", .next = unfinished },
+	{ .name = "PING flood", .next = ping },
+	{ .name = "tags that are wrong", .next = tiny_write, .spoil = 1 },
+};
+
+/* --- the wire -------------------------------------------------------------- */
+
+/* 1: the datagram of side 1 is for a rival. */
+static int is_for_rival(const struct measurement *m, const uint8_t *data)
+{
+	return srdma_load24(data + 5) != m->scene.pair.side[0].qp[0].qpn;
+}
+
+static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
+{
+	struct measurement *m = ctx;
+
+	if (!m->way)
+		return SRDMA_MEM_PASS;
+	if (d->side == 1)
+		return m->way->deaf && is_for_rival(m, d->data)
+			       ? SRDMA_MEM_HOLD
+			       : SRDMA_MEM_PASS;
+	return m->way->loss && ++m->sent % 50 == 0 ? SRDMA_MEM_DROP
+						   : SRDMA_MEM_PASS;
+}
+
+/* --- the measurement ------------------------------------------------------- */
+
+static void begin(struct measurement *m)
+{
+	*m = (struct measurement){ 0 };
+	scene_begin(&m->scene);
+	m->scene.pair.wire.slots = 128;
+	m->scene.pair.wire.bufs = 4096;
+	m->scene.pair.wire.fate = fate;
+	m->scene.pair.ring = SRDMA_MAX_RING;
+	m->scene.pair.depth = DEPTH;
+	pair_open(&m->scene.pair);
+	for (int i = 0; i <= RIVALS; i++) {
+		m->scene.pair.identity = i > 0;
+		pair_connect(&m->scene.pair, i);
+	}
+	assert_int_equal(
+		srdma_port_mem_intrude(m->scene.pair.side[1].wire, &m->conn),
+		0);
+}
+
+static void end(struct measurement *m)
+{
+	srdma_port_mem_release(m->scene.pair.side[1].wire);
+	m->way = NULL;
+	pair_close(&m->scene.pair);
+}
+
+/* Seals the next packet of rival i and puts it on the rivals' connection. */
+static void put_rival(struct measurement *m, int i)
+{
+	struct scene *s = &m->scene;
+	uint8_t payload[SRDMA_MAX_PAYLOAD] = { 0 }, out[SRDMA_MAX_PACKET];
+	struct srdma_packet p = m->way->next(s, i);
+	int len;
+
+	if (p.opcode == SRDMA_OP_ACKNOWLEDGE)
+		p.ack.highest_pn = (uint32_t)last_sent(s, i);
+	len = srdma_session_seal(srdma_qp_session(qp_at(s, 0, i)), &p, payload,
+				 out, sizeof(out));
+	assert_true(len > 0);
+	out[len - 1] ^= (uint8_t)m->way->spoil;
+	assert_int_equal(srdma_port_mem_inject(m->conn, out, (uint32_t)len), 0);
+}
+
+/* Work of the target: a packet costs as much as a KiB of payload. */
+static uint64_t work_of(const struct scene *s)
+{
+	const struct srdma_stats *t = target_stats(s);
+	uint64_t n = t->packets_verified + t->packets_sealed;
+
+	for (int i = 0; i < SRDMA_REFUSED_COUNT; i++)
+		n += i == SRDMA_REFUSED_GAP ? 0 : t->refused[i];
+	return n + (t->bytes_verified + t->bytes_sealed) / 1024;
+}
+
+static void post_more(struct measurement *m, uint8_t opcode)
+{
+	struct pair *p = &m->scene.pair;
+
+	for (; m->posted < m->done + DEPTH; m->posted++)
+		pair_post(p, 0,
+			  (struct srdma_desc){
+				  .opcode = opcode,
+				  .id = m->posted,
+				  .length = MESSAGE,
+				  .local_addr = (uintptr_t)p->side[0].memory,
+				  .remote_addr = (uintptr_t)p->side[1].memory },
+			  NULL);
+}
+
+static void take_done(struct measurement *m)
+{
+	struct srdma_record r;
+
+	while (pair_record(&m->scene.pair, 0, &r)) {
+		assert_int_equal(r.vendor_err, SRDMA_REASON_NONE);
+		m->done++;
+	}
+}
+
+static uint32_t waiting(const struct measurement *m)
+{
+	return ((struct srdma_mem_end *)m->conn)->in.count;
+}
+
+/* Messages of the tenant while the target does WORK. way: NULL: alone. */
+static unsigned measure(uint8_t opcode, const struct way *way)
+{
+	static struct measurement m;
+	uint64_t until;
+	int i = 0;
+
+	begin(&m);
+	m.way = way;
+	/* the rivals begin first, and hold what they can */
+	for (int turn = 0; way && turn < 200; turn++) {
+		for (int n = 0; n < BURST && waiting(&m) < AHEAD; n++)
+			put_rival(&m, 1 + i++ % RIVALS);
+		pair_run(&m.scene.pair, 1);
+	}
+	until = work_of(&m.scene) + WORK;
+	for (int turn = 0; work_of(&m.scene) < until && turn < WORK; turn++) {
+		for (int n = 0; way && n < BURST && waiting(&m) < AHEAD; n++)
+			put_rival(&m, 1 + i++ % RIVALS);
+		post_more(&m, opcode);
+		pair_run(&m.scene.pair, 1);
+		take_done(&m);
+	}
+	i = (int)m.done;
+	end(&m);
+	return (unsigned)i;
+}
+
+static void check(uint8_t opcode, const char *name)
+{
+	const unsigned alone = measure(opcode, NULL);
+	unsigned bad = 0;
+
+	assert_true(alone > 100);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		const unsigned n = measure(opcode, &ways[i]);
+
+		print_message("%-5s beside %-24s %.2f of a fair share\n", name,
+			      ways[i].name, 2.0 * n / alone);
+		bad += 20 * n < 8 * alone;
+	}
+	assert_int_equal(bad, 0);
+}
+
+static void test_writes_keep_their_share(void **state)
+{
+	(void)state;
+	check(SRDMA_DESC_WRITE, "WRITE");
+}
+
+static void test_reads_keep_their_share(void **state)
+{
+	(void)state;
+	check(SRDMA_DESC_READ, "READ");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_writes_keep_their_share),
+		cmocka_unit_test(test_reads_keep_their_share),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
