@@ -346,7 +346,7 @@ static void test_end_of_the_worker(void **state)
 	assert_int_equal(poll(&end, 1, LONG_MS), 1);
 	assert_int_equal(srdma_control_alive(c), 0);
 	assert_int_equal(call(c, SRDMA_CTL_HELLO), -ENOTCONN);
-	says("ended (Broken pipe)");
+	says("ended (end of file)");
 	srdma_control_close(c);
 	srdma_control_close(NULL);
 }
