@@ -169,7 +169,7 @@ static int expose(struct srdma_relay *r, struct srdma_mr *mr)
 			   : 0;
 	return srdma_relay_refuse(
 		r, err,
-		"another program has a region with bytes %llu to %llu of this memfd, or a part of them, and peers may write to one of both: use other bytes, or register both regions with SHARED",
+		"another program exposes some of bytes %llu to %llu of this memfd, and peers may write there: use others, or register both regions with SHARED",
 		(unsigned long long)what.first, (unsigned long long)what.last);
 }
 
@@ -216,6 +216,8 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 	srdma_mr_insert(&r->env.mrs, mr);
 	leg->mrs++;
 	leg->mr_bytes += mr->region->length;
+	if (r->env.host->ops->keepalive)
+		srdma_env_wake(&r->env, r->env.now);
 	return 0;
 }
 
@@ -257,6 +259,24 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 	leg->mr_bytes -= mr->region->length;
 	srdma_mr_free(&r->env.mrs, mr);
 	return 0;
+}
+
+int srdma_relay_mr_opening(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t key)
+{
+	const struct srdma_port_ops *ops = r->env.host->ops;
+	struct srdma_mr *mr = mr_of(r, leg, key);
+	int err;
+
+	if (!mr || mr->dead)
+		return unknown_key(r);
+	if (!ops->region_ready)
+		return 0;
+	err = ops->region_ready(mr->region);
+	if (!err || err == -EINPROGRESS)
+		return err;
+	srdma_relay_mr_dereg(r, leg, key);
+	return srdma_relay_refuse(r, err, "%s", r->env.host->why);
 }
 
 struct srdma_leg_memory srdma_relay_leg_memory(const struct srdma_leg *leg)
