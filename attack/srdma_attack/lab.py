@@ -28,6 +28,7 @@ SUITE = suite_named("aes-128-gcm")
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 REGION = 1 << 16
 DEPTH = 32
+RING = 4096
 CLIENT, SERVER = "spiffe://lab/client", "spiffe://lab/server"
 
 
@@ -136,7 +137,7 @@ class Lab:
 
     def host(self, worker: Worker) -> Host:
         ctx = self.undo.enter_context(Context(worker.control))
-        return Host(worker, ctx, self.undo.enter_context(PD(ctx, 1024)))
+        return Host(worker, ctx, self.undo.enter_context(PD(ctx, RING)))
 
     def middle(self) -> Middle:
         """A man in the middle of client and server."""
