@@ -69,10 +69,13 @@ class Peer:
     def send(self, packet: wire.Packet) -> None:
         datagrams.send(self.socket, self.seal(packet), self.host.wire)
 
-    def request(self, packet: wire.Packet) -> None:
-        """Sends a packet that is a whole request, with the next request id."""
-        self.send(replace(packet, request_id=self.next_id))
+    def sealed_request(self, packet: wire.Packet) -> bytes:
+        """Seals a packet that is a whole request, with the next request id."""
         self.next_id += 1
+        return self.seal(replace(packet, request_id=self.next_id - 1))
+
+    def request(self, packet: wire.Packet) -> None:
+        datagrams.send(self.socket, self.sealed_request(packet), self.host.wire)
 
     def control(self, kind: Kind) -> None:
         """Sends an ack of everything, which grants much and asks for an ack."""

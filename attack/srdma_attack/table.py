@@ -7,9 +7,39 @@ Names in `ids`: sections of RFC 5042; attacks of ReDMArk (USENIX Security 2021) 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
-from srdma_attack.against_srdma import answers, injection, memory, on_path, overload, sessions
-from srdma_attack.attack import Attack, Attacker, KitError, Target
+from srdma_attack.against_srdma import (
+    answers,
+    injection,
+    local,
+    memory,
+    on_path,
+    overload,
+    sessions,
+)
+from srdma_attack.attack import (
+    Attack,
+    Attacker,
+    Finding,
+    KitError,
+    Outcome,
+    Run,
+    Settings,
+    Target,
+)
+
+
+def _plain(name: str) -> Run:
+    """The attack of against_plain.attacks, which needs pyverbs, imported at the first run."""
+
+    def run(settings: Settings) -> Finding:
+        attacks = import_module("srdma_attack.against_plain.attacks")
+        found: Finding = getattr(attacks, name)(settings)
+        return found
+
+    return run
+
 
 ATTACKS: tuple[Attack, ...] = (
     Attack(
@@ -19,6 +49,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1, ReDMArk A1",
         "refused_tag",
         injection.inject,
+        _plain("inject"),
     ),
     Attack(
         "kill-qp",
@@ -27,6 +58,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1, ReDMArk A2",
         "refused_tag",
         injection.kill,
+        _plain("kill"),
     ),
     Attack(
         "forge-ack",
@@ -35,6 +67,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.3",
         "refused_tag",
         answers.forge_ack,
+        _plain("forge_ack"),
     ),
     Attack(
         "forge-nak",
@@ -43,6 +76,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1",
         "refused_tag",
         answers.forge_nak,
+        _plain("forge_nak"),
     ),
     Attack(
         "forge-read-response",
@@ -51,6 +85,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.3",
         "refused_tag",
         answers.forge_response,
+        _plain("forge_response"),
     ),
     Attack(
         "forge-disconnect",
@@ -131,6 +166,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.1.1",
         "reason_QP_SCOPE",
         memory.use_rkey_of_another_qp,
+        _plain("use_rkey_of_another_qp"),
     ),
     Attack(
         "waive-proof",
@@ -147,6 +183,8 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.2.1, 6.3.1",
         "reason_OUT_OF_BOUNDS",
         memory.over_read,
+        _plain("over_read"),
+        Outcome.STOPPED,
     ),
     Attack(
         "exceed-rights",
@@ -155,6 +193,8 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.3.5",
         "reason_NO_RIGHT",
         memory.exceed_rights,
+        _plain("exceed_rights"),
+        Outcome.STOPPED,
     ),
     Attack(
         "late-access",
@@ -163,6 +203,8 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.2.2, 6.3.3",
         "reason_BAD_RKEY",
         memory.late_access,
+        _plain("late_access"),
+        Outcome.STOPPED,
     ),
     Attack(
         "remote-invalidate",
@@ -227,6 +269,22 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.4",
         "reason_KEY_LIMIT",
         sessions.evade_renewal,
+    ),
+    Attack(
+        "alias-memory",
+        "let peers write memory that another program exposes",
+        Attacker.LOCAL,
+        "RFC 5042 6.2.3, 6.3.6",
+        "registrations_refused",
+        local.alias,
+    ),
+    Attack(
+        "inject-as-other-user",
+        "act on the legs of another user's program",
+        Attacker.LOCAL,
+        "NeVerMore",
+        "refused_by_kernel",
+        local.inject_as_another_user,
     ),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}
