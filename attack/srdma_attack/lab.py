@@ -129,8 +129,8 @@ class Lab:
         self.client = self.host(self.worker("client"))
         self.server = self.host(self.worker("server"))
 
-    def worker(self, name: str, *options: str) -> Worker:
-        words = ["--wire-dev", "udp", "--wire-listen", f"{LOOPBACK}:0", *options]
+    def worker(self, name: str) -> Worker:
+        words = ["--wire-dev", "udp", "--wire-listen", f"{LOOPBACK}:0"]
         if self.suite is UNPROTECTED:
             words.append("--allow-unprotected")
         return self._nics.launch(name, words)

@@ -12,7 +12,7 @@ from srdma import SecureQP
 from srdma.control import Keys
 from srdma_attack import datagrams
 from srdma_attack.attack import KitError
-from srdma_attack.lab import SUITE, WAIT, Host, Lab
+from srdma_attack.lab import SUITE, WAIT, Lab
 from tests.keying import GENERATION_LEN
 from tests.reference import wire
 from tests.reference.ack import AckBody, Kind
@@ -32,10 +32,10 @@ QUIET = 0.2  # seconds without an answer after which none is expected
 
 
 class Peer:
-    """A connected peer of a new QP of the host. identity: under which it was authenticated."""
+    """A connected peer of a new QP of the server."""
 
-    def __init__(self, lab: Lab, host: Host | None = None, identity: str = IDENTITY) -> None:
-        self.host = host or lab.server
+    def __init__(self, lab: Lab) -> None:
+        self.host = lab.server
         self.socket = lab.undo.enter_context(datagrams.open_socket())
         self.qp = lab.undo.enter_context(SecureQP(self.host.pd, DEPTH, DEPTH))
         self.next_id = 0
@@ -45,7 +45,7 @@ class Peer:
         address, port = self.socket.getsockname()
         keys = Keys(
             self.qp.qp_num, 1, *SUITE, 0, SECRET_LEN, generation, own, 1, FIRST, MTU, WINDOW, READS,
-            f"{address}:{port}", identity, to_peer, to_victim,
+            f"{address}:{port}", IDENTITY, to_peer, to_victim,
         )  # fmt: skip
         params = Params(
             0, *SUITE, generation, own, info.eid, 1, info.qpn, FIRST, info.pn, to_victim, to_peer,
