@@ -150,7 +150,7 @@ static void test_reasons(void **state)
 	assert_string_equal(srdma_reason_name(SRDMA_REASON_BAD_RKEY),
 			    "BAD_RKEY");
 	assert_string_not_equal(srdma_reason_text(SRDMA_REASON_BAD_RKEY), "");
-	assert_string_equal(srdma_reason_name(30), "");
+	assert_string_equal(srdma_reason_name(31), "");
 	assert_string_equal(srdma_reason_text(UINT32_MAX), "");
 }
 

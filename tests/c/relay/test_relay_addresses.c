@@ -125,6 +125,9 @@ static void connect_qp(int i)
 		pair_keys(&p, side, i, &k);
 		k.peer_identity =
 			i == OTHER ? "spiffe://x/other" : "spiffe://x/greedy";
+		if (side == 1) /* else the QP returns to the peer's port */
+			srdma_addr_format(k.peer_wire,
+					  (struct sockaddr *)&source[i].at);
 		assert_int_equal(srdma_relay_qp_keys(p.side[side].relay,
 						     p.side[side].leg, &k),
 				 0);
