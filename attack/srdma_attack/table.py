@@ -17,6 +17,7 @@ from srdma_attack.against_srdma import (
     on_path,
     overload,
     paths,
+    pins,
     quotas,
     sessions,
 )
@@ -239,6 +240,14 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.4.4, ReDMArk A5",
         "refused_gap",
         overload.slow_paths,
+    ),
+    Attack(
+        "pin-reorder-buffers",
+        "keep the reorder buffers that all peers share full",
+        Attacker.PEER,
+        "RFC 5042 6.4.1",
+        "refused_gap",
+        pins.reorder_buffers,
     ),
     Attack(
         "handshake-flood",

@@ -1,5 +1,5 @@
-"""Attacks by source addresses: a worker must not follow an address at which nobody proved to
-receive (RFC 9000 8 and 9.3)."""
+"""Attacks by source addresses. A worker must not follow an address before its owner has shown that
+it receives there (RFC 9000 8 and 9.3)."""
 
 from __future__ import annotations
 
