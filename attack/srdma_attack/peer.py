@@ -28,6 +28,7 @@ WINDOW = 1024
 READS = 16
 DEPTH = 8  # of the victim's queues
 CREDIT = 1 << 16
+TOKEN = (1 << 31) - 1  # bits of `path` in an ack
 QUIET = 0.2  # seconds without an answer after which none is expected
 
 
@@ -77,11 +78,14 @@ class Peer:
     def request(self, packet: wire.Packet) -> None:
         datagrams.send(self.socket, self.sealed_request(packet), self.host.wire)
 
-    def control(self, kind: Kind) -> None:
-        """Sends an ack of everything, which grants much and asks for an ack."""
+    def control(self, kind: Kind, token: int = 0) -> None:
+        """Sends an ack of everything, which grants much; OPEN and PING ask for an ack."""
         highest = self._session.window.highest
-        body = AckBody(kind, highest_pn=highest, recv_credit=CREDIT, request_credit=CREDIT)
-        self.send(wire.Packet(wire.Op.ACKNOWLEDGE, flags=wire.Flag.ACK_NOW, ack=body))
+        body = AckBody(
+            kind, highest_pn=highest, recv_credit=CREDIT, request_credit=CREDIT, path=token
+        )
+        flags = 0 if kind is Kind.ACK else wire.Flag.ACK_NOW
+        self.send(wire.Packet(wire.Op.ACKNOWLEDGE, flags=flags, ack=body))
 
     # Receiving -----------------------------------------------------------------
 
@@ -97,7 +101,14 @@ class Peer:
                 found.append(self._session.open(data)[1])
             except RefusedError as refused:
                 raise KitError(f"the reference refuses a packet of the worker: {refused}") from None
+            self._answer_challenge(found[-1])
         return found
+
+    def _answer_challenge(self, packet: wire.Packet) -> None:
+        """Shows that it receives at its address (protocol.md 7.3)."""
+        body = packet.ack
+        if body and body.kind in (Kind.OPEN, Kind.PING) and (token := body.path & TOKEN):
+            self.control(Kind.ACK, token)
 
     def verdict(self, packet: wire.Packet) -> tuple[Reason, bytes]:
         """Sends a request. Returns the reason of the NAK, NONE without one, and the data."""

@@ -16,6 +16,9 @@ from srdma_attack.against_srdma import (
     memory,
     on_path,
     overload,
+    paths,
+    pins,
+    quotas,
     sessions,
 )
 from srdma_attack.attack import (
@@ -239,6 +242,14 @@ ATTACKS: tuple[Attack, ...] = (
         overload.slow_paths,
     ),
     Attack(
+        "pin-reorder-buffers",
+        "keep the reorder buffers that all peers share full",
+        Attacker.PEER,
+        "RFC 5042 6.4.1",
+        "refused_gap",
+        pins.reorder_buffers,
+    ),
+    Attack(
         "handshake-flood",
         "shut peers out by silent connections",
         Attacker.NETWORK,
@@ -285,6 +296,30 @@ ATTACKS: tuple[Attack, ...] = (
         "NeVerMore",
         "refused_by_kernel",
         local.inject_as_another_user,
+    ),
+    Attack(
+        "amplify",
+        "send a victim many times the bytes that the attacker sends",
+        Attacker.PEER,
+        "RFC 9000 8.1",
+        "path_changes_refused",
+        paths.reflect,
+    ),
+    Attack(
+        "race",
+        "draw the packets for a client to another address",
+        Attacker.OBSERVER,
+        "RFC 9000 9.3.3",
+        "path_changes_refused",
+        paths.race,
+    ),
+    Attack(
+        "hog",
+        "take all legs, QPs and regions of a worker",
+        Attacker.LOCAL,
+        "RFC 5042 6.4.1, ReDMArk A4",
+        "requests_refused",
+        quotas.hog,
     ),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}
