@@ -265,7 +265,9 @@ def test_sparse_memory_leaves_address_space_to_a_neighbour(a: Worker) -> None:
     assert made == 63
     (neighbour,) = program(a)
     other, _ = neighbour.open(65536)
-    neighbour.number(Kind.REG_MR, reg_mr(other, length=2**30), [fd])
+    own = memfd(2**30)
+    neighbour.number(Kind.REG_MR, reg_mr(other, length=2**30), [own])
+    os.close(own)
     os.close(fd)
 
 
