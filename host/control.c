@@ -231,7 +231,7 @@ static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 	for (;;) {
 		n = srdma_socket_receive(c->fd, c->data, sizeof(c->data), in,
 					 deadline);
-		/* What was sent before the end follows a reset. */
+		/* An answer that was sent before the end follows a reset. */
 		if (n == -EINTR || (n == -ECONNRESET && !resets++))
 			continue;
 		if (n <= 0)

@@ -25,8 +25,8 @@ struct client {
 	uint32_t uid;	 /* its user */
 	int is_agent;	 /* 1: has the role AGENT */
 	uint32_t agent_flags; /* of AGENT */
-	/* It is charged to this account. Of kind PROGRAM: it is restricted, and
-	 * its process is not that of pid, uid and pidfd. */
+	/* It is charged to this account. If the kind is PROGRAM, the client is
+	 * restricted, and its process is not that of pid, uid and pidfd. */
 	struct srdma_account *account;
 	uint32_t keep;	  /* s for which its legs outlive it (RESTRICT) */
 	int pidfd;	  /* pidfd of the same process, or -1 */

@@ -1,5 +1,5 @@
 /*
- * What QPs and accounts have done: QPS and USAGE of the control socket
+ * Reports on QPs and accounts: QPS and USAGE of the control socket
  * (docs/local-interface.md 3.10).
  */
 #include <errno.h>

@@ -65,7 +65,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Use:
-    """What an account has of a resource. minimum: what is guaranteed; refused: charges."""
+    """Use of a resource by an account. minimum: the guaranteed units; refused: charges."""
 
     used: int
     minimum: int

@@ -128,7 +128,9 @@ def test_a_limit_stops_the_greedy_program_only(
     set_quota(agent, DEFAULT, Quota(limits={name: most}, minima={name: 0}))
     for _ in range(2):
         make(greedy, leg)
-    with pytest.raises(daemon.RefusedError, match=f"has {most} of at most {most} {noun}") as refused:
+    with pytest.raises(
+        daemon.RefusedError, match=f"has {most} of at most {most} {noun}"
+    ) as refused:
         make(greedy, leg)
     assert refused.value.status == errno.EDQUOT
     assert f"raise {name} in [quota]" in str(refused.value)
@@ -263,7 +265,9 @@ def test_sparse_memory_leaves_address_space_to_a_neighbour(a: Worker) -> None:
     assert made == 63
     (neighbour,) = program(a)
     other, _ = neighbour.open(65536)
-    neighbour.number(Kind.REG_MR, reg_mr(other, length=2**30), [fd])
+    own = memfd(2**30)
+    neighbour.number(Kind.REG_MR, reg_mr(other, length=2**30), [own])
+    os.close(own)
     os.close(fd)
 
 
@@ -288,14 +292,16 @@ def test_an_identity_at_its_limit_gets_no_keys(a: Worker, b: Worker) -> None:
     until(lambda: is_free(a))
     for _ in range(2):
         connected(ca, cb, greedy)
-    with pytest.raises(daemon.RefusedError, match=f"identity {greedy} has 2 of at most 2 QPs: close one"):
+    with pytest.raises(
+        daemon.RefusedError, match=f"identity {greedy} has 2 of at most 2 QPs: close one"
+    ):
         connected(ca, cb, greedy)
     for _ in range(3):
         connected(ca, cb, other)
 
 
 def is_free(a: Worker) -> bool:
-    """True once nobody has the role; this connection had it in between."""
+    """True once no process has the role."""
     control = Control.connect(a.control)
     try:
         control.agent()

@@ -154,11 +154,11 @@ static void test_a_minimum_survives_a_neighbour_who_takes_all(void **state)
 	named = open_in(l, SRDMA_ACCOUNT_IDENTITY, "named", NULL);
 	assert_int_equal(srdma_account_room(named, QPS), 20);
 	assert_int_equal(take_all(named, QPS), 20);
-	/* What it gives back is its own again. */
+	/* Units that it gives back are its own again. */
 	srdma_account_give(named, QPS, 5);
 	assert_int_equal(take_all(greedy, QPS), 0);
 	assert_int_equal(take_all(named, QPS), 5);
-	/* What is above the minimum goes to the reserve. */
+	/* Those above the minimum go to the reserve. */
 	srdma_account_give(greedy, QPS, 1);
 	assert_int_equal(take_all(named, QPS), 1);
 	assert_int_equal(srdma_account_is_above(named, QPS), 1);

@@ -632,6 +632,7 @@ static void test_other_connections_do_not_own_a_leg(void **state)
 	leg = connected_leg_of(&s, 0);
 	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	leave(&s, 0);
+	assert_true(requests_timer(s.requests) != UINT64_MAX);
 	assert_int_equal(attach(&s, &agent, leg.token), 0);
 	other = kept;
 	strcpy(other.account, "uid 8");

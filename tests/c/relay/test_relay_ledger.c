@@ -294,7 +294,7 @@ static void test_an_identity_at_its_limit_gets_no_keys(void **state)
 	assert_int_equal(give_keys(0, 2, "spiffe://x/other"), 0);
 	connect_as(3, "spiffe://x/other");
 	write_bytes(3, 100);
-	/* What ends is given back. */
+	/* A QP that ends is given back. */
 	pair_destroy_qp(&p, 0);
 	connect_as(0, "spiffe://x/greedy");
 	pair_close(&p);
