@@ -53,4 +53,4 @@ def test_raced_transfers_complete_and_the_racer_gets_little(
     assert counts["raced"] > 100
     assert 0 < counts["received"] <= 3 * counts["sent"]
     assert stats["path_changes"] == 0
-    assert stats["path_changes_refused"] > 0
+    assert stats["path_returns"] > 0  # the first packet was raced too

@@ -765,6 +765,110 @@ static void test_late_packet_makes_no_candidate(void **state)
 	close(b.sock);
 }
 
+/* --- no room, no random numbers ------------------------------------------------------ */
+
+/* Without room for an address a first packet makes no path, and a new address no
+ * candidate. Both do when there is room again. */
+static void test_no_room_for_an_address(void **state)
+{
+	struct srdma_udp_port *port;
+	struct stranger a, b;
+	struct pair p;
+	uint32_t kept;
+
+	(void)state;
+	open_pair(&p);
+	a = new_stranger_at(p.side[1].wire, "127.0.0.4");
+	b = new_stranger_at(p.side[1].wire, "127.0.0.5");
+	half_connect(&p, 0, &a);
+	port = srdma_udp_port_of(p.side[1].wire);
+	port->kept_count += SRDMA_UDP_CONNS;
+	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	assert_null(srdma_path_conn(qp_at(&p, 1, 0)));
+	port->kept_count -= SRDMA_UDP_CONNS;
+	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	answer_at(&p, &a, NULL, 5, NULL);
+	assert_true(srdma_connect_validated(qp_at(&p, 1, 0)));
+	kept = port->kept_count;
+	port->kept_count = SRDMA_UDP_CONNS;
+	control(&p, 0, &b, SRDMA_ACK_PING, 0);
+	run_server(&p, 3);
+	take_all(&p, 0, &b);
+	assert_int_equal(b.received, 0);
+	assert_true(port->stats.counts.wire_full > 0);
+	port->kept_count = kept;
+	control(&p, 0, &b, SRDMA_ACK_PING, 0);
+	run_server(&p, 3);
+	take_all(&p, 0, &b);
+	assert_true(b.received > 0);
+	pair_close(&p);
+	close(a.sock);
+	close(b.sock);
+}
+
+/* The worker connects no home beyond its limit; the QP works without one. */
+static void test_no_room_for_a_home(void **state)
+{
+	struct stranger a;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	a = new_stranger_at(p.side[1].wire, "127.0.0.4");
+	half_connect(&p, 0, NULL);
+	p.side[1].relay->env.paths->homes = 512;
+	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	answer_at(&p, &a, NULL, 5, NULL);
+	assert_true(srdma_connect_validated(qp_at(&p, 1, 0)));
+	assert_false(srdma_path_has_own(qp_at(&p, 1, 0)));
+	p.side[1].relay->env.paths->homes = 0;
+	pair_close(&p);
+	close(a.sock);
+}
+
+static int no_random(void *ctx, uint8_t *out, size_t len)
+{
+	(void)ctx;
+	(void)out;
+	(void)len;
+	return -EIO;
+}
+
+/* Without random numbers a PING has no token, so that no answer validates. The
+ * first one that is drawn later is the challenge. */
+static void test_no_random_numbers(void **state)
+{
+	int (*random)(void *, uint8_t *, size_t);
+	struct srdma_env *env;
+	struct stranger a;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	a = new_stranger_at(p.side[1].wire, "127.0.0.4");
+	half_connect(&p, 0, &a);
+	env = &p.side[1].relay->env;
+	random = env->random;
+	env->random = no_random;
+	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	assert_int_equal(take_all(&p, 0, &a), 0);
+	assert_true(a.received > 0);
+	control(&p, 0, &a, SRDMA_ACK_ACK, 0);
+	run_server(&p, 3);
+	assert_false(srdma_connect_validated(qp_at(&p, 1, 0)));
+	env->random = random;
+	p.now += UINT64_C(1000000000);
+	run_server(&p, 3);
+	answer_at(&p, &a, NULL, 5, NULL);
+	assert_true(srdma_connect_validated(qp_at(&p, 1, 0)));
+	pair_close(&p);
+	close(a.sock);
+}
+
 /* --- no deadlock ------------------------------------------------------------------ */
 
 /*
@@ -844,6 +948,9 @@ int main(void)
 		cmocka_unit_test(test_named_address_that_answers_again_is_used),
 		cmocka_unit_test(test_named_address_wins_the_first_contact),
 		cmocka_unit_test(test_late_packet_makes_no_candidate),
+		cmocka_unit_test(test_no_room_for_an_address),
+		cmocka_unit_test(test_no_room_for_a_home),
+		cmocka_unit_test(test_no_random_numbers),
 		cmocka_unit_test(test_client_feeds_a_server_that_is_held),
 		cmocka_unit_test(test_all_challenges_are_answered),
 	};
