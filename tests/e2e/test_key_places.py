@@ -22,6 +22,7 @@ from srdma import Capability
 from srdma.control import Control, KeyRequest, QPRequest
 from srdma.demo.stage import EmbeddedPair, HostProcess
 from srdma.embedded import Embedded
+from tests.daemon import until
 from tests.e2e.agents import start
 from tests.e2e.conftest import WAIT, A, B
 from tests.e2e.key_host import BLOCK, REGION
@@ -33,6 +34,7 @@ PEER_EID, PEER_QPN = bytes(range(16)), 77
 WORD = 4  # alignment in bytes of the C structs that hold the keys
 # Least number of different values among the 16 bytes of a key. One random key in 10^6 has fewer.
 DISTINCT = 9
+LEGS = 48  # index of the gauge `legs` in STATS
 
 
 def candidates(heap: bytes) -> Iterator[int]:
@@ -167,6 +169,23 @@ def test_only_the_owner_has_the_keys(pki):
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1
+
+
+@ONLY_ROOT
+def test_no_worker_has_keys_when_the_hosts_have_ended(pki):
+    """A43, V23: a dump of a worker after close holds none of them."""
+    with ExitStack() as stack:
+        scene = Scene(stack, pki)
+        token = scene.use(BLOCK, REGION // 2)
+        keys = [*keys_of_owner(scene).values(), secret_to_owner(scene), token[64:80]]
+        workers = [worker.pid for worker in scene.pair.workers]
+        assert holds(workers[1], keys) >= 4 and holds(workers[0], keys) >= 1
+        scene.a.close()
+        scene.b.close()
+        for control in (scene.pair.a, scene.pair.b):
+            with closing(Control.connect(control)) as client:
+                until(lambda client=client: client.stats()[LEGS] == 0)
+        assert [holds(pid, keys) for pid in workers] == [0, 0]
 
 
 @ONLY_ROOT

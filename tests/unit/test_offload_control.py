@@ -73,6 +73,17 @@ def test_hello(a: Worker) -> None:
     assert [table[i] for i in found] == sorted(table.values(), reverse=True)
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="OPENSSL_ia32cap is of x86")
+def test_chacha_is_preferred_without_aes_hardware(tmp_path: Path) -> None:
+    """A44: AES by tables leaks by the cache. It is also slower, and the fastest suite is first."""
+    masked = "~0x200000200000000:~0x60000000000"  # AES-NI, PCLMULQDQ; VAES, VPCLMULQDQ
+    with worker(tmp_path, "c", "--provider", "openssl", OPENSSL_ia32cap=masked) as found:
+        body, _ = found.client().request(Kind.HELLO, u32(1))
+    suites = list(body[16 + 3 * 64 :][:32])
+    aead = {row["id"]: row["name"] for row in bindings.suites() if 3 in row["levels"]}
+    assert next(aead[i] for i in suites if i in aead) == "chacha20-poly1305"
+
+
 @pytest.mark.parametrize(
     ("options", "gid"),
     [

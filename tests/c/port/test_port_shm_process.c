@@ -352,6 +352,43 @@ static void test_arm_sees_a_copy(void **state)
 	f->port->ops->region_close(region);
 }
 
+/* Another process has the PID of one that ended: this one. */
+static void test_reused_pid_is_not_accessed(void **state)
+{
+	static uint8_t memory[8] = { 1 };
+	struct shm_leg *f = *state;
+	const pid_t pid = fork();
+	struct srdma_copier_params params = {
+		.pid = pid,
+		.wake = srdma_doorbell_eventfd(),
+		.bell_fd = f->answer.fds[1],
+		.spawn = thread_start,
+	};
+	const struct srdma_copy *made;
+	struct srdma_copier *c;
+	struct srdma_copy *copy;
+
+	if (!pid)
+		_exit(0);
+	params.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	assert_int_equal(srdma_copier_create(&c, &params), 0);
+	waitpid(pid, NULL, 0);
+	c->pid = getpid();
+	copy = srdma_copier_reserve(c);
+	copy->kind = SRDMA_COPY_READ;
+	copy->addr = (uintptr_t)memory;
+	copy->len = 1;
+	srdma_copier_put(c);
+	while (!(made = srdma_copier_made(c)))
+		sched_yield();
+	assert_int_equal(made->status, -ESRCH);
+	assert_int_equal(made->data[0], 0);
+	srdma_copier_take(c);
+	srdma_copier_destroy(c);
+	close(params.wake);
+	close(params.pidfd);
+}
+
 /* --- refusals --------------------------------------------------------------- */
 
 static int no_thread(void *(*run)(void *), void *arg)
@@ -431,6 +468,7 @@ int main(void)
 		WITH_LEG(test_order_of_a_leg),
 		WITH_LEG(test_copies_are_limited),
 		WITH_LEG(test_arm_sees_a_copy),
+		WITH_LEG(test_reused_pid_is_not_accessed),
 		cmocka_unit_test(test_worker_for_memfds_only),
 		cmocka_unit_test(test_worker_without_threads),
 		WITH_LEG(test_mapped_memory_does_not_block),

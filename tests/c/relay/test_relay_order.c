@@ -75,6 +75,56 @@ static void test_segments_before_first_are_kept(void **state)
 	scene_close(&s);
 }
 
+/* The number of packets of a message that arrived without a gap before them. */
+static uint32_t whole_packets(const uint8_t *arrived, uint32_t n)
+{
+	uint32_t k = 0;
+
+	while (k < n && arrived[k])
+		k++;
+	return k;
+}
+
+/* One WRITE of n packets, in a random order. */
+static void write_in_any_order(struct scene *s, uint64_t id, uint32_t n)
+{
+	uint8_t arrived[8] = { 0 };
+	uint32_t order[8];
+
+	shuffle(order, n);
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t size = n * PIECE;
+		uint32_t whole;
+
+		arrive(s, piece(s, id, order[i], n));
+		pair_settle(&s->pair);
+		arrived[order[i]] = 1;
+		whole = whole_packets(arrived, n);
+		assert_int_equal(bytes_there(s, id, 0, size), whole * PIECE);
+		assert_int_equal(bytes_there(s, id, size - 1, size),
+				 whole == n);
+	}
+}
+
+/*
+ * A program that sees the last byte of a WRITE sees it after all packets of the
+ * WRITE were verified: what is placed is a prefix at any time (A40).
+ */
+static void test_last_byte_is_placed_last(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	scene_open(&s, 1);
+	seed = 9;
+	for (uint64_t id = 0; id < 100; id++) {
+		memset(s.pair.side[1].memory + place_of(id), 0, 8 * PIECE);
+		write_in_any_order(&s, id, 1 + below(8));
+	}
+	scene_close(&s);
+}
+
 /*
  * Segments without room are dropped and reported as a gap that extends to the
  * end of the message.
@@ -746,6 +796,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_segments_before_first_are_kept),
+		cmocka_unit_test(test_last_byte_is_placed_last),
 		cmocka_unit_test(
 			test_segments_without_room_are_reported_missing),
 		cmocka_unit_test(test_many_gaps_take_several_acks),
