@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from srdma.errors import LocalError
 from srdma.identity import Credentials
@@ -14,6 +15,9 @@ from srdma.keyex.offers import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNP
 from srdma.keyex.policy import recommended, suite_named
 from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
+
+if TYPE_CHECKING:
+    from srdma.connection import Connection
 
 CONNECT_TIMEOUT = 30.0
 REKEY_EVERY = 3600.0  # seconds between renewals (protocol.md 8.5)
@@ -48,7 +52,10 @@ class Options:
     mode: key mode, "basic", "pd", "mem" or "pd+mem" (protocol.md 3.4), or several in order of
         preference. Default: a client offers "basic", a listener allows all. If the PD has a trust
         group, "pd" is possible with peers of that group only.
-    data: up to 256 bytes for the peer, which can read them before it uses the QPs.
+    data: up to 256 bytes for the peer, which can read them before it uses the QPs; or a function
+        that returns them. It is called for each connection, with the Connection, when its QPs
+        exist and before the peer gets keys: so that it can register a region with one of them as
+        scope, and send its name. `qps` is known then, and at a listener `identity`.
     sq, rq, mtu, qp_timeout: as sq, rq, mtu and timeout of SecureQP, for each QP.
     timeout: seconds to connect, the key exchange included.
     rekey_every: seconds between renewals of the secrets (protocol.md 8.5), 0.1 to 10^6; 0: this
@@ -65,7 +72,7 @@ class Options:
     level: str = ""
     mode: str | Sequence[str] = ()
     unprotected_payload: bool = False
-    data: bytes = b""
+    data: bytes | Callable[[Connection], bytes] = b""
     sq: int = DEPTH
     rq: int = DEPTH
     mtu: int = 0
@@ -78,8 +85,8 @@ class Options:
     def __post_init__(self) -> None:
         if not 1 <= self.qps <= QPS_MAX:
             raise LocalError(f"qps={self.qps}: one connection has 1 to {QPS_MAX}")
-        if len(self.data) > DATA_MAX:
-            raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} can be sent")
+        if not callable(self.data):
+            _check_data(self.data)
         if self.rekey_every and not REKEY_LEAST <= self.rekey_every <= REKEY_MOST:
             raise LocalError(
                 f"rekey_every={self.rekey_every}: it must be {REKEY_LEAST} to {REKEY_MOST} seconds,"
@@ -91,6 +98,12 @@ class Options:
             )
         object.__setattr__(self, "wanted", self._wanted())
         self._check_modes()
+
+    def data_for(self, connection: Connection) -> bytes:
+        """`data` of a connection. Raises LocalError, and what the function raises."""
+        data = self.data(connection) if callable(self.data) else self.data
+        _check_data(data)
+        return data
 
     def _wanted(self) -> tuple[Suite, ...]:
         level = self.level or ("" if self.suites and not self.auto else "aead")
@@ -183,3 +196,10 @@ class Options:
             if self.auto
             else available
         )
+
+
+def _check_data(data: object) -> None:
+    if not isinstance(data, bytes):
+        raise LocalError(f"data is a {type(data).__name__}: it must be bytes")
+    if len(data) > DATA_MAX:
+        raise LocalError(f"{len(data)} bytes of data: at most {DATA_MAX} can be sent")

@@ -19,6 +19,7 @@ from srdma.errors import LocalError, RemoteError
 
 if TYPE_CHECKING:
     from srdma.connection import Connection
+    from srdma.mr import MR
     from srdma.pd import PD
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
@@ -40,15 +41,20 @@ def recv(
     options = end_options(end)
     with ExitStack() as stack:
         pd = open_worker(stack, end.worker)
-        region = pd.alloc(files.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
-        listener = connection.listen(
-            _address(listen), pd, data=region.remote().to_bytes(), **options
+        regions: list[MR] = []
+
+        def offer(there: Connection) -> bytes:
+            access = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+            regions.append(pd.alloc(files.REGION, access, scope=there.qp))
+            return regions[-1].remote().to_bytes()
+
+        listener = stack.enter_context(
+            connection.listen(_address(listen), pd, data=offer, **options)
         )
-        stack.enter_context(listener)
         host, port = listener.address
         _tell(end.json, {"listening": f"{host}:{port}"}, f"listening at {host}:{port}")
         there = stack.enter_context(listener.accept())
-        receiver = files.Receiver(there.qp, pd, region)
+        receiver = files.Receiver(there.qp, pd, regions[-1])
         _describe(end.json, there)
         with progress_bar("receiving", quiet=end.json) as progress:
             path, digest = receiver.receive(out, force=force, progress=progress)

@@ -34,7 +34,7 @@ def test_tag_length(join, site, suite, tag_len):
     pair = join(site, suites=[suite], level="packet", tag_len=tag_len)
     assert pair.client.suite == pair.server.suite == (IDS[suite], 2, tag_len)
     before = pair.a.ctx.stats()
-    with pair.b.pd.alloc(10_000, ALL) as target:
+    with pair.b.pd.alloc(10_000, ALL, scope="pd") as target:
         pair.client.qp.write(pattern(9000), target.remote(), 1, timeout=WAIT)
         assert target.buf[1:9001] == pattern(9000)
         assert pair.client.qp.read(target.remote(), 1, 9000, timeout=WAIT) == pattern(9000)

@@ -34,7 +34,7 @@ def place(site: Site, pki: Path, tmp_path: Path) -> Iterator[Place]:
 
 
 def write(client: srdma.Connection, host: Host) -> None:
-    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as region:
         client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
         assert bytes(region.buf) == b"x" * 64
 
