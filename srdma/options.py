@@ -15,6 +15,7 @@ from srdma.keyex.offers import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNP
 from srdma.keyex.policy import recommended, suite_named
 from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
+from srdma.uri import check_pattern
 
 if TYPE_CHECKING:
     from srdma.connection import Connection
@@ -41,8 +42,8 @@ class Options:
 
     identity: credentials of this end: a Credentials, or the path NAME of the files NAME.pem and
         NAME.key, with ca.pem in the same folder. With a system agent: a name in its policy.
-    peer: permitted identities of the other end; * stands for any characters except /. Without
-        any, every identity of the CA is permitted.
+    peer: permitted identities of the other end (URIs); * in the path stands for any characters of
+        one segment. Without any, every identity of the CA is permitted.
     qps: number of QPs made by one key exchange, 1 to 256.
     suites: names in order of preference (protocol.md 3.3); default: AEAD_SUITES or MAC_SUITES.
         "auto": the recommended suites of the level, fastest on the local worker first.
@@ -96,6 +97,7 @@ class Options:
             raise LocalError(
                 f"max_secret_age={self.max_secret_age}: it must be 1 to {REKEY_MOST} seconds"
             )
+        self._check_peers()
         object.__setattr__(self, "wanted", self._wanted())
         self._check_modes()
 
@@ -141,6 +143,16 @@ class Options:
             raise LocalError(f"tag_len={self.tag_len}: name the suites too; each must support it")
         if "none" in self.suites:
             raise LocalError('"none" is no suite: to have no protection, give level="none"')
+
+    def _check_peers(self) -> None:
+        for pattern in self.peers:
+            try:
+                check_pattern(pattern)
+            except ValueError as e:
+                raise LocalError(
+                    f"peer={pattern!r:.300} is no pattern of identities: {e}; give a URI such as "
+                    "spiffe://example.org/host-a, in whose path * may stand"
+                ) from None
 
     def _check_modes(self) -> None:
         for name in self.mode_names:

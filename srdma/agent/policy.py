@@ -324,6 +324,8 @@ def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
         peers = Identity.patterns(entry.get("peers", []))
     except TypeError:
         raise PolicyError(f"{path}: peers of {name!r} is no list of patterns") from None
+    except ExchangeError as error:
+        raise PolicyError(f"{path}: peers of {name!r}: {error}") from None
     return Grant(
         name,
         path.parent / _text(path, entry, "path"),

@@ -18,6 +18,7 @@ from srdma.keyex.messages import offer_of
 from srdma.keyex.offers import DATA_MAX, RANDOM_LEN, End, Suite
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import Times
+from srdma.uri import check_pattern
 
 CREDENTIALS = "credentials"  # code of an error of the local certificate or key
 SECONDS_MAX = (1 << 31) - 1  # of every duration in settings
@@ -48,10 +49,17 @@ class Identity:
     def patterns(value: object) -> tuple[str, ...]:
         """Patterns in a message or a file. A single string would pass as a list of its characters.
 
-        Raises TypeError.
+        Raises TypeError, or ExchangeError (`config`) for a pattern that is not legal.
         """
         if not isinstance(value, list) or not all(isinstance(p, str) for p in value):
             raise TypeError("peer is not a list of patterns")
+        for pattern in value:
+            try:
+                check_pattern(pattern)
+            except ValueError as error:
+                raise ExchangeError(
+                    "config", f"{pattern!r:.300} is no pattern of identities: {error}"
+                ) from None
         return tuple(value)
 
     @classmethod

@@ -5,7 +5,6 @@ The properties of suites come from the table in C (srdma.native.suites); this mo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite
 from srdma.native.suites import suites
+from srdma.uri import matches
 
 if TYPE_CHECKING:
     from srdma.native.suites import SuiteRow
@@ -93,14 +93,9 @@ def describe(suite: Suite) -> str:
 def check_identity(identity: str, allowed: Sequence[str]) -> None:
     """Raise ExchangeError (`identity`) for a peer that no pattern matches. Without patterns every
     identity of the CA is permitted."""
-    if allowed and not any(_matches(identity, pattern) for pattern in allowed):
+    if allowed and not any(matches(identity, pattern) for pattern in allowed):
         raise ExchangeError(
             "identity",
             f"the peer is {identity}, which is not allowed: allowed are {', '.join(allowed)}",
             told=f"this is {identity}, which is not allowed",  # does not reveal the patterns
         )
-
-
-def _matches(identity: str, pattern: str) -> bool:
-    """`*` matches any characters of one segment, never `/`; every other character is literal."""
-    return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), identity))

@@ -97,6 +97,7 @@ identity = "spiffe://test/b"
         ('"spiffe://test/b"', "7", "10.0.0.2 needs an identity"),
         ('"spiffe://test/b"', '"spiffe://test/b"\nsan = 1', "must be true or false"),
         ("test/b", "test/*", "has a pattern as identity"),
+        ("test/b", "test:1/b", r"identity .* of \[\[peer\]\] 10.0.0.2: .* no trust domain"),
         ('"10.0.0.2"', '"10.0.0.0/24"', ""),
         ("4793", '"10.0.0.2:4793"', ""),
         ('"10.0.0.2"\nagent = 4793', '"10.0.0.0/24"\nagent = "10.0.0.2:4793"', "give the port"),
@@ -178,7 +179,7 @@ def test_policy_of_the_documentation() -> None:
 
 def test_both_lists_of_peers_count(folder: Path) -> None:
     made = policy(folder, GOOD + 'peers = ["spiffe://test/*"]\nusers = ["root", 7]\n')
-    identity = made.identity(settings(peer=("spiffe://*/b",)), 7)
+    identity = made.identity(settings(peer=("spiffe://test/b", "spiffe://other/b")), 7)
     identity.check("spiffe://test/b")
     for peer in ("spiffe://test/c", "spiffe://other/b"):
         with pytest.raises(ExchangeError, match="not allowed"):
@@ -208,6 +209,9 @@ def test_both_lists_of_peers_count(folder: Path) -> None:
         (GOOD + "users = [-1]", "no user -1"),
         (GOOD + "users = [true]", "no user True"),
         (GOOD + 'peers = "spiffe://test/b"', "peers of 'host-a' is no list of patterns"),
+        (GOOD + 'peers = ["spiffe://*/b"]', r"peers of 'host-a': .*\* may stand in the path only"),
+        (GOOD + 'peers = ["spiffe://test/../b"]', r"peers of 'host-a': .*segment '\.\.'"),
+        (GOOD + 'peers = ["host-b"]', "peers of 'host-a': 'host-b' is no pattern of identities"),
         (GOOD + GOOD[GOOD.index("[[") :], "two entries .* have the name 'host-a'"),
     ],
 )
