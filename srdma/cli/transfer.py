@@ -32,6 +32,12 @@ def recv(
     ] = "0.0.0.0:4433",
     out: Annotated[Path, typer.Option(help="Folder, or new name of the file.")] = Path(),
     force: Force = False,
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="BYTES", help="Refuse a larger file, before any of it is written."
+        ),
+    ] = None,
 ) -> None:
     """Receive one file. An incomplete file is deleted."""
     from srdma import connection
@@ -57,7 +63,7 @@ def recv(
         receiver = files.Receiver(there.qp, pd, regions[-1])
         _describe(end.json, there)
         with progress_bar("receiving", quiet=end.json) as progress:
-            path, digest = receiver.receive(out, force=force, progress=progress)
+            path, digest = receiver.receive(out, force=force, most=max_size, progress=progress)
         _tell(end.json, {"file": str(path), "sha256": digest}, f"{path}\nSHA-256 {digest}")
 
 
