@@ -11,8 +11,17 @@ from srdma.errors import LocalError
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNPROTECTED, Suite
-from srdma.keyex.policy import recommended, suite_named
+from srdma.keyex.offers import (
+    DATA_MAX,
+    LEVELS,
+    MODE_BASIC,
+    MODES,
+    QPS_MAX,
+    REQUIRED,
+    UNPROTECTED,
+    Suite,
+)
+from srdma.keyex.policy import describe, recommended, suite_named
 from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
 from srdma.uri import check_pattern
@@ -50,6 +59,8 @@ class Options:
     tag_len: length of the tag in bytes; only with named suites, of which each must support it.
         0: the default of the suite.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none" (protocol.md 4.5).
+    require: "packet" or "aead": the least level. A suite below it is an error of these options, and
+        a peer without one at it is refused before keys exist (agent.md 6).
     mode: key mode, "basic", "pd", "mem" or "pd+mem" (protocol.md 3.4), or several in order of
         preference. Default: a client offers "basic", a listener allows all. If the PD has a trust
         group, "pd" is possible with peers of that group only.
@@ -71,6 +82,7 @@ class Options:
     suites: Sequence[str] = ()
     tag_len: int = 0
     level: str = ""
+    require: str = ""
     mode: str | Sequence[str] = ()
     unprotected_payload: bool = False
     data: bytes | Callable[[Connection], bytes] = b""
@@ -99,6 +111,7 @@ class Options:
             )
         self._check_peers()
         object.__setattr__(self, "wanted", self._wanted())
+        self._check_require()
         self._check_modes()
 
     def data_for(self, connection: Connection) -> bytes:
@@ -143,6 +156,17 @@ class Options:
             raise LocalError(f"tag_len={self.tag_len}: name the suites too; each must support it")
         if "none" in self.suites:
             raise LocalError('"none" is no suite: to have no protection, give level="none"')
+
+    def _check_require(self) -> None:
+        if not self.require:
+            return
+        if self.require not in REQUIRED:
+            raise LocalError(f"require={self.require!r}: give one of {', '.join(REQUIRED)}")
+        if below := [s for s in self.wanted if s.level < LEVELS[self.require]]:
+            raise LocalError(
+                f"require={self.require!r}, but these options permit "
+                f"{'; '.join(map(describe, below))}: leave it out"
+            )
 
     def _check_peers(self) -> None:
         for pattern in self.peers:

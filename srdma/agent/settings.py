@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from srdma.agent.clock import ClockRule
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import offer_of
-from srdma.keyex.offers import DATA_MAX, RANDOM_LEN, End, Suite
-from srdma.keyex.policy import check_identity, check_suite
+from srdma.keyex.offers import DATA_MAX, LEVELS, RANDOM_LEN, End, Suite, level_name
+from srdma.keyex.policy import check_identity, check_suite, describe
 from srdma.keyex.renew import Times
 from srdma.uri import check_pattern
 
@@ -30,8 +30,8 @@ class Identity:
     """Credentials of this end, and the identities that a peer may have: those that match both a
     pattern of `allowed`, the program's, and one of `granted`, the policy's. No pattern: any.
 
-    name: in the policy; "" for a private agent. A policy that is read again replaces `credentials`,
-    `granted` and `clock`.
+    name: in the policy; "" for a private agent. require: the lowest level of suites. A policy that
+    is read again replaces `credentials`, `granted`, `clock` and `require`.
     """
 
     credentials: Credentials
@@ -39,6 +39,21 @@ class Identity:
     granted: tuple[str, ...] = ()
     name: str = ""
     clock: ClockRule = field(default_factory=ClockRule)
+    require: int = LEVELS["none"]
+
+    def narrowed(self, terms: Terms) -> Terms:
+        """The terms without suites below `require`. Raises ExchangeError (`level`) if none is
+        left."""
+        suites = tuple(suite for suite in terms.suites if suite.level >= self.require)
+        if not suites:
+            level = level_name(self.require)
+            raise ExchangeError(
+                "level",
+                f"the policy requires level {level} for {self.name!r}, and the program permits "
+                f"{'; '.join(map(describe, terms.suites))}: permit a suite of this level",
+                told=f"the policy of this end requires level {level}",
+            )
+        return replace(terms, suites=suites)
 
     def check(self, peer: str) -> None:
         """Raise ExchangeError (`identity`) unless a peer may have this identity."""

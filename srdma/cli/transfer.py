@@ -182,6 +182,7 @@ def end_options(end: Ends) -> dict[str, Any]:
         "peer": end.peer or (),
         "suites": end.suite or (),
         "mode": end.mode or (),
+        "require": end.require,
     }
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite
+from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite, level_name
 from srdma.native.suites import suites
 from srdma.uri import matches
 
@@ -86,8 +86,8 @@ def describe(suite: Suite) -> str:
     """The suite as text: name, level and tag length in bits."""
     if suite == UNPROTECTED:
         return "none (NOT protected)"
-    level = next(name for name, number in LEVELS.items() if number == suite.level)
-    return f"{_rows()[suite.id]['name']}, level {level}, {8 * suite.tag_len} bit tag"
+    name = _rows()[suite.id]["name"]
+    return f"{name}, level {level_name(suite.level)}, {8 * suite.tag_len} bit tag"
 
 
 def check_identity(identity: str, allowed: Sequence[str]) -> None:

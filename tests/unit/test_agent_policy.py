@@ -21,11 +21,14 @@ from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.remote.entries import CONTROL_KEYS
 from srdma.agent.remote.entries import KEYS as HOST_KEYS
+from srdma.agent.settings import Terms
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
-from srdma.identity import create_ca, issue
+from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import Suite
+from tests.keyex_players import config
 
 A = "spiffe://test/a"
 GOOD = """
@@ -209,6 +212,9 @@ def test_both_lists_of_peers_count(folder: Path) -> None:
         (GOOD + "users = [-1]", "no user -1"),
         (GOOD + "users = [true]", "no user True"),
         (GOOD + 'peers = "spiffe://test/b"', "peers of 'host-a' is no list of patterns"),
+        (GOOD + 'require = "header"', "require must be one of packet, aead"),
+        (GOOD + "require = 3", "require must be one of packet, aead"),
+        ("require = []" + GOOD, "require must be one of packet, aead"),
         (GOOD + 'peers = ["spiffe://*/b"]', r"peers of 'host-a': .*\* may stand in the path only"),
         (GOOD + 'peers = ["spiffe://test/../b"]', r"peers of 'host-a': .*segment '\.\.'"),
         (GOOD + 'peers = ["host-b"]', "peers of 'host-a': 'host-b' is no pattern of identities"),
@@ -481,3 +487,34 @@ def test_worker_takes_effect_at_the_start(folder: Path, old: str, new: str) -> N
     with pytest.raises(PolicyError, match="start it again"):
         made.load()
     assert (made.worker, made.worker_remote) == before
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_one", "level"),
+    [("", "", 0), ("packet", "", 2), ("", "aead", 3), ("packet", "aead", 3), ("aead", "packet", 2)],
+)
+def test_required_level(folder: Path, of_all: str, of_one: str, level: int) -> None:
+    """The level of an identity counts, else that of the file; a changed file counts at once."""
+    head = f'require = "{of_all}"\n' if of_all else ""
+    made = policy(folder, head + GOOD + (f'require = "{of_one}"\n' if of_one else ""))
+    identity = made.identity(settings(), os.getuid())
+    assert identity.require == level
+    (folder / "agent.toml").write_text(GOOD + 'require = "aead"')
+    made.load()
+    assert identity.require == 3
+
+
+def test_suites_below_the_required_level(folder: Path) -> None:
+    """They are left out; without any other one the program is told what to do."""
+    made = policy(folder, GOOD + 'require = "packet"')
+    identity = made.identity(settings(), os.getuid())
+
+    def terms(*suites: list[int]) -> Terms:
+        own = Credentials.named(folder / "a")
+        return Terms.of(config("client", own, suites=[*suites], worker="/w", token=bytes(16)))
+
+    some = terms([0x20, 1, 16], [0x20, 2, 16], [1, 3, 16])
+    assert identity.narrowed(some).suites == (Suite(0x20, 2, 16), Suite(1, 3, 16))
+    with pytest.raises(ExchangeError, match=r"requires level packet for 'host-a', .* header") as e:
+        identity.narrowed(terms([0x20, 1, 16]))
+    assert e.value.code == "level" and "cmac" not in e.value.told
