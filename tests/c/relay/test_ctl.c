@@ -430,9 +430,12 @@ static void test_reserved_bytes_must_be_zero(void **state)
 		uint8_t kind;
 		unsigned len, at, size;
 	} zeros[] = {
-		{ SRDMA_CTL_REG_MR, 300, 42, 2 }, { SRDMA_CTL_KEYS, 492, 10, 2 },
-		{ SRDMA_CTL_KEY, 36, 6, 2 },	 { SRDMA_CTL_CAP, 48, 29, 3 },
-		{ SRDMA_CTL_REKEY, 40, 6, 2 },	 { SRDMA_CTL_PROVE, 72, 5, 3 },
+		{ SRDMA_CTL_REG_MR, 300, 42, 2 },
+		{ SRDMA_CTL_KEYS, 492, 10, 2 },
+		{ SRDMA_CTL_KEY, 36, 6, 2 },
+		{ SRDMA_CTL_CAP, 48, 29, 3 },
+		{ SRDMA_CTL_REKEY, 40, 6, 2 },
+		{ SRDMA_CTL_PROVE, 72, 5, 3 },
 	};
 	uint8_t in[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m;
