@@ -8,17 +8,48 @@
 #include "host/error.h"
 
 enum { DEFAULT_LOG2_BLOCK = 12, DEFAULT_DEPTH = 48 };
+enum {
+	REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE |
+		 SRDMA_ACCESS_REMOTE_ATOMIC,
+};
+
+static int check_scope(const struct srdma_pd *pd, const struct srdma_mr_attr *a)
+{
+	const int scopes = !!a->qp + !!a->identity + !!a->whole_pd;
+
+	if (a->qp && a->qp->pd != pd)
+		return srdma_error_set(-EINVAL, "the QP is of another PD than "
+						"the region");
+	if (scopes > 1)
+		return srdma_error_set(-EINVAL,
+				       "qp, identity and whole_pd are three "
+				       "scopes: give one");
+	if (a->identity &&
+	    (!*a->identity || strlen(a->identity) >= SRDMA_IDENTITY_LEN))
+		return srdma_error_set(-EINVAL,
+				       "identity: it must have 1 to %d bytes",
+				       SRDMA_IDENTITY_LEN - 1);
+	if (!scopes && (a->access & REMOTE) &&
+	    !(a->access & SRDMA_ACCESS_PROOF))
+		return srdma_error_set(
+			-EINVAL,
+			"access has remote rights: give the qp or the identity "
+			"that may use the region, or whole_pd for all peers of "
+			"the PD");
+	return 0;
+}
 
 static int check(const struct srdma_pd *pd, const struct srdma_mr_attr *a)
 {
 	const int proof = !!(a->access & SRDMA_ACCESS_PROOF);
+	int r;
 
 	if (!a->length)
 		return srdma_error_set(-EINVAL, "a region of 0 bytes: it must "
 						"have at least one");
-	if (a->qp && a->qp->pd != pd)
-		return srdma_error_set(-EINVAL, "the QP is of another PD than "
-						"the region");
+	r = check_scope(pd, a);
+	if (r)
+		return r;
 	if (!proof && (a->block_size || a->depth_limit))
 		return srdma_error_set(-EINVAL,
 				       "block_size and depth_limit "
@@ -43,6 +74,8 @@ static void fill(struct srdma_ctl_msg *m, const struct srdma_mr *mr,
 	p->region.access = a->access;
 	p->region.host_rkey = mr->memory.rkey;
 	p->scope_qpn = a->qp ? a->qp->made.qp.qpn : 0;
+	if (a->identity)
+		strcpy(m->reg_mr.identity, a->identity);
 	if (!(a->access & SRDMA_ACCESS_PROOF))
 		return;
 	p->log2_block = a->block_size ? (uint8_t)__builtin_ctz(a->block_size)

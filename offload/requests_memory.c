@@ -24,6 +24,9 @@ int requests_memory_register(struct call *c)
 	rc = requests_restrict_memory(c);
 	if (rc < 0)
 		return rc;
+	rc = srdma_memkey_holder(params->scope_holder, c->in.reg_mr.identity);
+	if (rc < 0)
+		return requests_refuse(c, rc, "SHA-256 failed");
 	rc = srdma_relay_mr_reg(c->q->p.relay, leg, params, &c->out.key);
 	if (rc == 0)
 		rc = srdma_relay_mr_opening(c->q->p.relay, leg, c->out.key);

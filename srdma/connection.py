@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srdma._engine.resource import Resource
-from srdma.agent.client import Arrival, Attempt, ConnectionChannel, ListenerChannel
+from srdma.agent.client import Arrival, Attempt, ConnectionChannel, ListenerChannel, Peer
 from srdma.errors import ClosedError, DeviceError, LocalError, Timeout, WorkerGone
 from srdma.gid import QPName
 from srdma.identity import Credentials
@@ -58,6 +58,8 @@ class Connection(Resource):
         self._address = None if isinstance(peer, Arrival | QPName) else peer
         self.qps: list[SecureQP] = [*qps]
         self._channel: ConnectionChannel | None = None
+        self._identity = peer.identity if isinstance(peer, Arrival) else ""
+        self._peer: Peer | None = None
         role: Role = "server" if isinstance(peer, Arrival) else "client"
         deadline = time.monotonic() + options.timeout
         try:
@@ -72,7 +74,7 @@ class Connection(Resource):
                 "modes": options.modes(role),
                 "group": pd.group,
                 "qps": [vars(qp.info) for qp in self.qps],
-                "data": options.data,
+                "data": options.data_for(self),
                 "timeout": options.timeout,
                 "every": options.rekey_every,
                 "limit": REKEY_LIMIT,
@@ -82,12 +84,13 @@ class Connection(Resource):
             if attempt:
                 attempt.begins(self._channel)
             self._peer = self._channel.wait_ready(deadline)
+            self._identity = self._peer.identity
         except BaseException:
             self.close()
             raise
         for qp in self.qps:
             qp.connected, qp.mode = True, self.mode
-        if self._peer.mode & MODE_PD:
+        if self._agreed.mode & MODE_PD:
             pd.sharers.append(self)
         self._warn()
 
@@ -99,32 +102,40 @@ class Connection(Resource):
     @property
     def identity(self) -> str:
         """URI of the peer's certificate."""
-        return self._peer.identity
+        if not self._identity:
+            raise LocalError("a client knows the peer's identity when it is connected, not before")
+        return self._identity
+
+    @property
+    def _agreed(self) -> Peer:
+        if self._peer is None:
+            raise LocalError("the connection is not made yet: only its QPs exist")
+        return self._peer
 
     @property
     def data(self) -> bytes:
         """The peer's option `data`, at most 256 bytes; both ends are authenticated."""
-        return self._peer.data
+        return self._agreed.data
 
     @property
     def suite(self) -> Suite:
         """Suite and level that protect the packets (protocol.md 3.3, 4.5)."""
-        return self._peer.suite
+        return self._agreed.suite
 
     @property
     def mode(self) -> str:
         """Key mode: "basic", "pd", "mem" or "pd+mem"."""
-        return mode_name(self._peer.mode)
+        return mode_name(self._agreed.mode)
 
     @property
     def trust_group(self) -> str:
         """Trust group whose key the secrets are derived from; "" if there is none."""
-        return self._peer.trust_group
+        return self._agreed.trust_group
 
     @property
     def group(self) -> str:
         """Name of the group of the TLS key agreement."""
-        return self._peer.group
+        return self._agreed.group
 
     def fileno(self) -> int:
         """File descriptor that is readable when alive() may have changed."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -23,12 +22,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from srdma.errors import LocalError
 from srdma.gid import Address
+from srdma.uri import check as check_uri
 
 Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 CA_CERT, CA_KEY, CRL = "ca.pem", "ca.key", "crl.pem"
-IDENTITY_MAX = 255  # bytes; KEYS has a field of 256 bytes with a final zero
 SKEW = dt.timedelta(minutes=5)  # permitted difference between the clocks of two hosts
 CA_DAYS, DAYS = 3650, 90
 
@@ -134,17 +133,13 @@ def identity_of(certificate: x509.Certificate) -> str:
 
 
 def check_identity_uri(uri: str) -> str:
-    """Return the URI if it can be an identity; else raise IdentityError."""
+    """Return the URI if it can be an identity (uri.py); else raise IdentityError."""
     try:
-        parts = urlsplit(uri)
-    except ValueError:
-        parts = urlsplit("")
-    if not parts.scheme or not parts.netloc or not uri.isascii() or not uri.isprintable():
+        check_uri(uri)
+    except ValueError as error:
         raise IdentityError(
-            f"{uri!r:.300} is no identity: it must be a URI such as spiffe://example.org/host-a"
-        )
-    if len(uri) > IDENTITY_MAX:
-        raise IdentityError(f"an identity of {len(uri)} bytes: at most {IDENTITY_MAX}")
+            f"{uri!r:.300} is no identity: {error}; give a URI such as spiffe://example.org/host-a"
+        ) from None
     return uri
 
 

@@ -18,6 +18,7 @@ from srdma.wr import SGE
 
 if TYPE_CHECKING:
     from srdma.pd import PD
+    from srdma.scope import Holders
 
 BLOCK_SIZE = 4096
 DEPTH_LIMIT = constants.DEPTH_MAX
@@ -135,10 +136,10 @@ class MR(Resource):
         self._memory = memory
         self._buf = memoryview(memory)
 
-    def register(self, scope_qpn: int = 0, fd: int | None = None) -> MR:
+    def register(self, holders: Holders, fd: int | None = None) -> MR:
         """Register with the worker; called once, by the PD. On an error the MR is closed."""
         try:
-            self._host_rkey, self.lkey = self.pd.register(self, scope_qpn, fd)
+            self._host_rkey, self.lkey = self.pd.register(self, holders, fd)
         except BaseException:
             self.close()
             raise

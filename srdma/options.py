@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from srdma.errors import LocalError
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNPROTECTED, Suite
-from srdma.keyex.policy import recommended, suite_named
+from srdma.keyex.offers import (
+    DATA_MAX,
+    LEVELS,
+    MODE_BASIC,
+    MODES,
+    QPS_MAX,
+    REQUIRED,
+    UNPROTECTED,
+    Suite,
+)
+from srdma.keyex.policy import describe, recommended, suite_named
 from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
+from srdma.uri import check_pattern
+
+if TYPE_CHECKING:
+    from srdma.connection import Connection
 
 CONNECT_TIMEOUT = 30.0
 REKEY_EVERY = 3600.0  # seconds between renewals (protocol.md 8.5)
@@ -37,18 +51,23 @@ class Options:
 
     identity: credentials of this end: a Credentials, or the path NAME of the files NAME.pem and
         NAME.key, with ca.pem in the same folder. With a system agent: a name in its policy.
-    peer: permitted identities of the other end; * stands for any characters except /. Without
-        any, every identity of the CA is permitted.
+    peer: permitted identities of the other end (URIs); * in the path stands for any characters of
+        one segment. Without any, every identity of the CA is permitted.
     qps: number of QPs made by one key exchange, 1 to 256.
     suites: names in order of preference (protocol.md 3.3); default: AEAD_SUITES or MAC_SUITES.
         "auto": the recommended suites of the level, fastest on the local worker first.
     tag_len: length of the tag in bytes; only with named suites, of which each must support it.
         0: the default of the suite.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none" (protocol.md 4.5).
+    require: "packet" or "aead": the least level. A suite below it is an error of these options, and
+        a peer without one at it is refused before keys exist (agent.md 6).
     mode: key mode, "basic", "pd", "mem" or "pd+mem" (protocol.md 3.4), or several in order of
         preference. Default: a client offers "basic", a listener allows all. If the PD has a trust
         group, "pd" is possible with peers of that group only.
-    data: up to 256 bytes for the peer, which can read them before it uses the QPs.
+    data: up to 256 bytes for the peer, which can read them before it uses the QPs; or a function
+        that returns them. It is called for each connection, with the Connection, when its QPs
+        exist and before the peer gets keys: so that it can register a region with one of them as
+        scope, and send its name. `qps` is known then, and at a listener `identity`.
     sq, rq, mtu, qp_timeout: as sq, rq, mtu and timeout of SecureQP, for each QP.
     timeout: seconds to connect, the key exchange included.
     rekey_every: seconds between renewals of the secrets (protocol.md 8.5), 0.1 to 10^6; 0: this
@@ -63,9 +82,10 @@ class Options:
     suites: Sequence[str] = ()
     tag_len: int = 0
     level: str = ""
+    require: str = ""
     mode: str | Sequence[str] = ()
     unprotected_payload: bool = False
-    data: bytes = b""
+    data: bytes | Callable[[Connection], bytes] = b""
     sq: int = DEPTH
     rq: int = DEPTH
     mtu: int = 0
@@ -78,8 +98,8 @@ class Options:
     def __post_init__(self) -> None:
         if not 1 <= self.qps <= QPS_MAX:
             raise LocalError(f"qps={self.qps}: one connection has 1 to {QPS_MAX}")
-        if len(self.data) > DATA_MAX:
-            raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} can be sent")
+        if not callable(self.data):
+            _check_data(self.data)
         if self.rekey_every and not REKEY_LEAST <= self.rekey_every <= REKEY_MOST:
             raise LocalError(
                 f"rekey_every={self.rekey_every}: it must be {REKEY_LEAST} to {REKEY_MOST} seconds,"
@@ -89,8 +109,16 @@ class Options:
             raise LocalError(
                 f"max_secret_age={self.max_secret_age}: it must be 1 to {REKEY_MOST} seconds"
             )
+        self._check_peers()
         object.__setattr__(self, "wanted", self._wanted())
+        self._check_require()
         self._check_modes()
+
+    def data_for(self, connection: Connection) -> bytes:
+        """`data` of a connection. Raises LocalError, and what the function raises."""
+        data = self.data(connection) if callable(self.data) else self.data
+        _check_data(data)
+        return data
 
     def _wanted(self) -> tuple[Suite, ...]:
         level = self.level or ("" if self.suites and not self.auto else "aead")
@@ -128,6 +156,27 @@ class Options:
             raise LocalError(f"tag_len={self.tag_len}: name the suites too; each must support it")
         if "none" in self.suites:
             raise LocalError('"none" is no suite: to have no protection, give level="none"')
+
+    def _check_require(self) -> None:
+        if not self.require:
+            return
+        if self.require not in REQUIRED:
+            raise LocalError(f"require={self.require!r}: give one of {', '.join(REQUIRED)}")
+        if below := [s for s in self.wanted if s.level < LEVELS[self.require]]:
+            raise LocalError(
+                f"require={self.require!r}, but these options permit "
+                f"{'; '.join(map(describe, below))}: leave it out"
+            )
+
+    def _check_peers(self) -> None:
+        for pattern in self.peers:
+            try:
+                check_pattern(pattern)
+            except ValueError as e:
+                raise LocalError(
+                    f"peer={pattern!r:.300} is no pattern of identities: {e}; give a URI such as "
+                    "spiffe://example.org/host-a, in whose path * may stand"
+                ) from None
 
     def _check_modes(self) -> None:
         for name in self.mode_names:
@@ -183,3 +232,10 @@ class Options:
             if self.auto
             else available
         )
+
+
+def _check_data(data: object) -> None:
+    if not isinstance(data, bytes):
+        raise LocalError(f"data is a {type(data).__name__}: it must be bytes")
+    if len(data) > DATA_MAX:
+        raise LocalError(f"{len(data)} bytes of data: at most {DATA_MAX} can be sent")

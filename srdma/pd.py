@@ -19,6 +19,7 @@ from srdma.errors import BufferAccessError, ClosedError, Error, LocalError, Time
 from srdma.mr import MR, REMOTE, Access, Proofs
 from srdma.native.constants import ACCESS_PROOF, RING_LEAST, RING_MOST
 from srdma.native.leg import Pinned, Region
+from srdma.scope import Holders, holders_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,16 +134,17 @@ class PD(Resource):
         """A new control connection to the worker process of this PD; the caller closes it."""
         return self.ctx.connect(self.thread)
 
-    def register(self, mr: MR, scope_qpn: int, fd: int | None) -> tuple[int, int]:
+    def register(self, mr: MR, holders: Holders, fd: int | None) -> tuple[int, int]:
         """Register a region with the NIC and the worker. Returns (host rkey, wire rkey).
 
-        scope_qpn: the only QP on which peers may use it; 0: any. fd: the region's memfd, or None.
+        fd: the region's memfd, or None.
         """
         with self._engine.lock:
             host_rkey = self._leg.reg(mr.addr, mr.length, mr.access)
         request = MRRequest(
-            self.leg, mr.access, mr.addr, mr.length, host_rkey=host_rkey, scope_qpn=scope_qpn
-        )
+            self.leg, mr.access, mr.addr, mr.length,
+            host_rkey=host_rkey, scope_qpn=holders.qpn, identity=holders.identity,
+        )  # fmt: skip
         if mr.proof:
             request = replace(
                 request,
@@ -185,33 +187,37 @@ class PD(Resource):
         buffer: Buffer,
         access: Access | int = Access.LOCAL_WRITE,
         *,
-        qp: SecureQP | None = None,
+        scope: SecureQP | str | None = None,
         **proving: Unpack[Proving],
     ) -> MR:
         """Register existing memory without a copy. The MR holds the buffer until it is closed.
 
         buffer: a contiguous object with the buffer protocol (bytearray, mmap, memoryview, NumPy
         array), not empty; writable if access has LOCAL_WRITE. access: rights (protocol.md 6).
-        qp: the only QP on which peers may use the region; None: all QPs of the PD.
+        scope: the peers that may use the region: a QP of the PD; the identity of peers (a URI), on
+        each QP; or "pd": each peer of each QP of the PD. It must be given with remote rights,
+        unless proof=True. The program's own requests may use the region on each QP.
         proof=True: peers need a capability of `MR.capability()`; the rkey alone permits nothing.
         Ranges of capabilities consist of blocks of block_size=4096 bytes, in a key tree of at most
         depth_limit=48 levels (protocol.md 6.1).
 
-        On the embedded NIC, atomics on this region are atomic with respect to other operations of
-        the worker, but not to the CPUs of this machine: use alloc() for that.
-        Raises LocalError, BufferAccessError or RefusedError.
+        A peer with REMOTE_READ or REMOTE_ATOMIC can read what the memory holds now: initialise it
+        before (RFC 5042 6.3.2). On the embedded NIC, atomics on this region are atomic with respect
+        to other operations of the worker, but not to the CPUs of this machine: use alloc() for
+        that. Raises LocalError, BufferAccessError or RefusedError.
         """
         self.ensure_alive()
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
+        holders = self._holders(scope, rights, proofs)
         mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights, proofs)
-        return mr.register(qp.qp_num if qp else 0)
+        return mr.register(holders)
 
     def alloc(
         self,
         size: int,
         access: Access | int = Access.LOCAL_WRITE,
         *,
-        qp: SecureQP | None = None,
+        scope: SecureQP | str | None = None,
         **proving: Unpack[Proving],
     ) -> MR:
         """Allocate `size` bytes of zeroed memory and register it as reg_mr() does.
@@ -223,14 +229,17 @@ class PD(Resource):
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
         if size <= 0:
             raise LocalError(f"a region of {size} bytes: it must have at least one")
-        scope = qp.qp_num if qp else 0
+        holders = self._holders(scope, rights, proofs)
         if self.ctx.hello.host_kind != HostKind.SHM:
-            return MR(self, Pinned(mmap.mmap(-1, size), True), rights, proofs).register(scope)
+            return MR(self, Pinned(mmap.mmap(-1, size), True), rights, proofs).register(holders)
         region = Region(size)
         try:
-            return MR(self, Pinned(region, True), rights, proofs).register(scope, region.fd)
+            return MR(self, Pinned(region, True), rights, proofs).register(holders, region.fd)
         finally:
             region.sent()
+
+    def _holders(self, scope: SecureQP | str | None, rights: Access, proofs: Proofs) -> Holders:
+        return holders_of(self, scope, needed=bool(rights & REMOTE) and not proofs.proof)
 
     # Key of the PD ---------------------------------------------------------------
 

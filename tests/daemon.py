@@ -69,7 +69,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.HELLO: 4,
     Kind.OPEN: 8,
     Kind.ATTACH: 16,
-    Kind.REG_MR: 44,
+    Kind.REG_MR: 300,
     Kind.DEREG_MR: 8,
     Kind.INIT: 20,
     Kind.KEYS: 492,
@@ -196,9 +196,11 @@ def reg_mr(
     offset: int = 0,
     tree: tuple[int, int] = (0, 0),
     address: int = 0x10000,
+    identity: bytes = b"",
 ) -> bytes:
     """The body of REG_MR. tree: log2 of the block size, and the depth limit."""
-    return struct.pack(">IIQQIIQBB2x", leg, access, address, length, 0, 0, offset, *tree)
+    numbers = leg, access, address, length, 0, 0, offset, *tree
+    return struct.pack(">IIQQIIQBB2x256s", *numbers, identity)
 
 
 class Client:

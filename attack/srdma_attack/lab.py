@@ -162,7 +162,7 @@ class Lab:
         )
         until_running(ends[0], ends[1], WAIT)
         client.connected = server.connected = True
-        region = self.undo.enter_context(self.server.pd.alloc(REGION, RIGHTS))
+        region = self.undo.enter_context(self.server.pd.alloc(REGION, RIGHTS, scope="pd"))
         return Pair(client, server, region)
 
     def forged(self, packet: wire.Packet) -> bytes:

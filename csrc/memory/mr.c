@@ -1,8 +1,14 @@
 #include "memory/mr.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "memory/memguard.h"
+
+enum {
+	REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE |
+		 SRDMA_ACCESS_REMOTE_ATOMIC,
+};
 
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
@@ -34,6 +40,20 @@ void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
 	free(mr);
 }
 
+/* 1: a peer uses a region that is for another QP or another identity. */
+static int is_out_of_scope(const struct srdma_mr *mr,
+			   const struct srdma_mr_want *want)
+{
+	static const uint8_t any[SRDMA_MEMKEY_HOLDER_LEN];
+
+	if (!(want->right & REMOTE))
+		return 0;
+	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
+		return 1;
+	return memcmp(mr->scope_holder, any, sizeof(any)) &&
+	       memcmp(mr->scope_holder, want->holder, sizeof(any));
+}
+
 enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 				  const struct srdma_mr_want *want)
 {
@@ -43,7 +63,7 @@ enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 		return SRDMA_REASON_BAD_RKEY;
 	if (mr->leg != want->leg)
 		return SRDMA_REASON_WRONG_PD;
-	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
+	if (is_out_of_scope(mr, want))
 		return SRDMA_REASON_QP_SCOPE;
 	if ((mr->access & want->right) != want->right)
 		return SRDMA_REASON_NO_RIGHT;

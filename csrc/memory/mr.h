@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "memory/exposed.h"
+#include "memory/memkey.h"
 #include "port/port.h"
 #include "srdma/types.h"
 #include "wire/reason.h"
@@ -25,9 +26,12 @@ struct srdma_mr {
 	struct srdma_memguard *guard; /* memory keys; NULL: no proofs */
 	uint32_t key;		      /* wire rkey, and local key of the host */
 	uint32_t access;
-	uint32_t scope_qpn; /* the only QP allowed; 0: any QP of the PD */
-	uint32_t dmas;	    /* DMAs in progress */
-	int dead;	    /* 1: deregistered; freed when dmas is 0 */
+	/* Scope: the only QP on which the peer may use it, or 0; the only
+	 * identity that may, or zeros. */
+	uint32_t scope_qpn;
+	uint8_t scope_holder[SRDMA_MEMKEY_HOLDER_LEN];
+	uint32_t dmas; /* DMAs in progress */
+	int dead;      /* 1: deregistered; freed when dmas is 0 */
 	struct srdma_exposed exposed; /* to peers, of a file */
 };
 
@@ -52,6 +56,9 @@ struct srdma_mr_want {
 	uint32_t qpn;
 	uint32_t key;
 	uint32_t right; /* one flag of enum srdma_access; 0: local read */
+	/* Identity of the QP's peer, SRDMA_MEMKEY_HOLDER_LEN bytes; not used for
+	 * local accesses. */
+	const uint8_t *holder;
 	/* virtual address of the host; length in bytes */
 	uint64_t addr;
 	uint64_t len;

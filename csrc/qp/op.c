@@ -194,8 +194,10 @@ static int transfer(const struct srdma_env *env, const struct srdma_op *op,
 static int start(struct srdma_qp_core *core, struct srdma_op *op)
 {
 	struct srdma_env *env = core->env;
-	struct srdma_mr_want want = { core->leg, core->qpn, op->key,
-				      op->right, op->addr,  op->len };
+	struct srdma_mr_want want = {
+		core->leg,	    core->qpn, op->key, op->right,
+		core->keyed.holder, op->addr,  op->len,
+	};
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
 	enum srdma_reason why = srdma_mr_check(&env->mrs, &want, &mr);

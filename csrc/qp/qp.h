@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memory/memkey.h"
 #include "qp/state.h"
 #include "wire/reason.h"
 #include "wire/wire.h"
@@ -66,9 +67,10 @@ struct srdma_tenant *srdma_qp_tenant(const struct srdma_qp *qp);
 int srdma_qp_join(struct srdma_qp *qp, const uint8_t *identity);
 
 struct srdma_qp_keyed {
-	uint8_t role;  /* 0: connects the path */
-	uint8_t level; /* enum srdma_level */
-	uint8_t mode;  /* enum srdma_mode */
+	uint8_t role;				 /* 0: connects the path */
+	uint8_t level;				 /* enum srdma_level */
+	uint8_t mode;				 /* enum srdma_mode */
+	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]; /* the peer's identity (6.1) */
 };
 /* All zero before KEYS. */
 const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp);

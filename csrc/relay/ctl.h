@@ -105,6 +105,7 @@ struct srdma_ctl_attach_answer {
 struct srdma_ctl_reg_mr {
 	uint32_t leg;
 	struct srdma_mr_params mr; /* region.fd is passed beside the message */
+	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of its scope, a URI, or "" */
 };
 
 struct srdma_ctl_key_of_leg {

@@ -42,7 +42,8 @@ enum srdma_relay_limits {
 
 struct srdma_mr_params {
 	struct srdma_region_params region;
-	uint32_t scope_qpn; /* 0: any QP of the PD */
+	uint32_t scope_qpn;			       /* 0: any QP of the PD */
+	uint8_t scope_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* zeros: any identity */
 	/* The region's tree (6.1) with SRDMA_ACCESS_PROOF; else both are 0. */
 	uint8_t log2_block, depth;
 };

@@ -337,19 +337,16 @@ static void begin(struct srdma_relay *r, struct srdma_qp *qp,
 {
 	const struct srdma_relay_entry *e = srdma_qp_entry(qp);
 	const uint32_t mtu = e->mtu < k->peer_mtu ? e->mtu : k->peer_mtu;
-	const struct srdma_qp_keyed keyed = { k->role, k->level, k->mode };
+	struct srdma_qp_keyed keyed = { k->role, k->level, k->mode, { 0 } };
 	const struct srdma_requester_params requester = {
 		.mtu = srdma_env_fit(&r->env, k->peer_mtu),
 		.response_mtu = mtu,
 		.peer_window = k->peer_window,
 	};
-	const struct srdma_responder_params responder = {
-		.mtu = mtu,
-		.holder = k->peer_holder,
-	};
 
+	memcpy(keyed.holder, k->peer_holder, sizeof(keyed.holder));
 	srdma_requester_begin(qp, &requester);
-	srdma_responder_begin(qp, &responder);
+	srdma_responder_begin(qp, mtu);
 	srdma_qp_set_keyed(qp, &keyed);
 	srdma_qp_pd_release(qp);
 	srdma_qp_activate(qp);

@@ -236,6 +236,8 @@ static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
 	mr->key = key;
 	mr->access = params->region.access;
 	mr->scope_qpn = params->scope_qpn;
+	memcpy(mr->scope_holder, params->scope_holder,
+	       sizeof(mr->scope_holder));
 	err = add_guard(r, mr, params);
 	if (!err)
 		err = open_and_expose(r, mr, &params->region);

@@ -32,6 +32,7 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 {
 	const struct srdma_packet *p = a->p;
 	struct srdma_responder *rs = a->rs;
+	const struct srdma_qp_keyed *keyed = srdma_qp_keyed(rs->qp);
 	enum srdma_reason why;
 	struct srdma_memkey_claim claim = {
 		.right = srdma_rights_of(span->right),
@@ -45,10 +46,10 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 	if (!(p->flags & SRDMA_STH_PROOF))
 		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
 				 : SRDMA_REASON_NONE;
-	if (!(srdma_qp_keyed(rs->qp)->mode & SRDMA_MODE_MEM) || !mr->guard)
+	if (!(keyed->mode & SRDMA_MODE_MEM) || !mr->guard)
 		return SRDMA_REASON_PROOF_UNSUPPORTED;
 	if (p->flags & SRDMA_STH_HOLDER)
-		memcpy(claim.bearer.holder, rs->holder,
+		memcpy(claim.bearer.holder, keyed->holder,
 		       sizeof(claim.bearer.holder));
 	if (a->kept) {
 		claim.ad = a->kept->claim;
@@ -67,9 +68,13 @@ enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_span *span)
 {
 	const struct srdma_mr_want want = {
-		srdma_qp_leg(rs->qp), srdma_qp_number(rs->qp),
-		span->rkey,	      span->right,
-		span->addr,	      span->len
+		srdma_qp_leg(rs->qp),
+		srdma_qp_number(rs->qp),
+		span->rkey,
+		span->right,
+		srdma_qp_keyed(rs->qp)->holder,
+		span->addr,
+		span->len,
 	};
 
 	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;

@@ -258,13 +258,11 @@ int srdma_responder_create(struct srdma_qp *qp, uint32_t depth)
 	return rs->rq ? 0 : -ENOMEM;
 }
 
-void srdma_responder_begin(struct srdma_qp *qp,
-			   const struct srdma_responder_params *params)
+void srdma_responder_begin(struct srdma_qp *qp, uint32_t mtu)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	rs->response_mtu = params->mtu;
-	memcpy(rs->holder, params->holder, sizeof(rs->holder));
+	rs->response_mtu = mtu;
 	rs->reorder.share.group = &srdma_qp_tenant(qp)->reorder;
 	rs->reorder.pn = srdma_session_highest(srdma_qp_session(qp));
 }

@@ -30,14 +30,8 @@ enum {
 int srdma_responder_create(struct srdma_qp *qp, uint32_t depth);
 void srdma_responder_destroy(struct srdma_qp *qp);
 
-struct srdma_responder_params {
-	uint32_t mtu;	       /* payload of a response, bytes */
-	const uint8_t *holder; /* the peer's identity (6.1),
-				  SRDMA_MEMKEY_HOLDER_LEN bytes */
-};
-/* KEYS: the QP has a session. */
-void srdma_responder_begin(struct srdma_qp *qp,
-			   const struct srdma_responder_params *params);
+/* KEYS: the QP has a session. mtu: payload of a response, bytes. */
+void srdma_responder_begin(struct srdma_qp *qp, uint32_t mtu);
 /* The QP failed: releases all work that needs no DMA to end. */
 void srdma_responder_discard(struct srdma_qp *qp);
 

@@ -77,7 +77,6 @@ struct srdma_responder {
 
 	uint8_t refusing; /* reason of a NAK that waits for earlier requests, or 0 */
 	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
-	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
 };
 
 /* qp/layout.c */

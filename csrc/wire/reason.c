@@ -45,7 +45,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(NO_RIGHT, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the memory region was registered without this right"),
 	ROW(QP_SCOPE, WC_REM_ACCESS, NAK_ACCESS, 0,
-	    "the rkey is valid on another QP only"),
+	    "the rkey is for another QP, or for a peer of another identity"),
 	ROW(PROOF_REQUIRED, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the memory region requires a memory proof: use a capability"),
 	ROW(PROOF_UNSUPPORTED, WC_REM_INV_REQ, NAK_INVALID, 0,

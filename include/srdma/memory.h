@@ -22,9 +22,14 @@ struct srdma_mr_attr {
 	void *addr;	 /* srdma_reg_mr() only, else NULL */
 	size_t length;	 /* bytes, not 0 */
 	uint32_t access; /* enum srdma_access, or-ed */
-	/* The only QP on which peers may use the region; NULL: every QP of the
-	 * PD. */
+	/* The scope (docs/protocol.md 6), at most one of three: the QP whose
+	 * peer may use the region; the identity (a URI) of the peers that may,
+	 * on every QP; whole_pd 1: every peer of every QP of the PD. One is
+	 * needed for remote access without SRDMA_ACCESS_PROOF. The program's
+	 * own requests may use the region on every QP. */
 	const struct srdma_qp *qp;
+	const char *identity;
+	int whole_pd;
 	/* SRDMA_ACCESS_PROOF only (docs/protocol.md 6.1), else 0: bytes of a
 	 * block, a power of two from 64 to 2^30 (0: 4,096); levels of the key
 	 * tree, at most 48 (0: 48). */
@@ -45,6 +50,8 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		   const struct srdma_mr_attr *attr);
 /*
  * Registers memory of the caller, who keeps it mapped until srdma_dereg_mr().
+ * With SRDMA_ACCESS_REMOTE_READ or SRDMA_ACCESS_REMOTE_ATOMIC peers can read
+ * what it holds now: initialise it before (RFC 5042 6.3.2).
  * The worker copies by process_vm_readv() and process_vm_writev() (docs/local-
  * interface.md 4.4): therefore this call permits the worker to trace this
  * process (PR_SET_PTRACER). The kernel keeps one such permission: that for a

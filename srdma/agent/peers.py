@@ -12,6 +12,7 @@ from srdma.agent.meeting import Address
 from srdma.identity import addresses_of
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
+from srdma.uri import check_pattern
 
 PEER_KEYS = {"gid", "agent", "identity", "san"}
 PORT_MAX = 65_535
@@ -113,6 +114,10 @@ def _peer(entry: object) -> Peer:
     gid_range = _range(where)
     if not isinstance(identity, str) or not identity:
         raise ValueError(f"[[peer]] {where} needs an identity")
+    try:
+        check_pattern(identity)
+    except ValueError as error:
+        raise ValueError(f"identity {identity!r} of [[peer]] {where}: {error}") from None
     if type(san) is not bool:
         raise ValueError(f"san of [[peer]] {where} must be true or false")
     if "*" in identity and not san:

@@ -24,13 +24,14 @@ from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import LEVELS, REQUIRED
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
     "worker", "worker_user", "worker_remote", "socket", "mode", "key_log", "clock", "listen",
-    "quota", "container", "identity", "peer", "control", "host",
+    "quota", "container", "identity", "peer", "control", "host", "require",
 }  # fmt: skip
-IDENTITY_KEYS = {"name", "path", "users", "peers", "wire"}
+IDENTITY_KEYS = {"name", "path", "users", "peers", "wire", "require"}
 
 
 class PolicyError(LocalError):
@@ -72,13 +73,14 @@ class Private:
 @dataclass(frozen=True)
 class Grant:
     """An entry [[identity]]. users: uids; peers: patterns of identities, wires: networks of wire
-    addresses, both empty for any."""
+    addresses, both empty for any; require: the lowest level of suites."""
 
     name: str
     path: Path
     users: frozenset[int]
     peers: tuple[str, ...]
     wires: tuple[Network, ...]
+    require: int
 
 
 class Policy:
@@ -134,6 +136,7 @@ class Policy:
                 identity.granted = grants[identity.name].peers
                 identity.wires = grants[identity.name].wires
                 identity.clock = self._clock
+                identity.require = grants[identity.name].require
 
     def _fix(self, worker: Path, remote: bool) -> None:
         """Set the entries that take effect at the start. Raises PolicyError if one changed."""
@@ -243,7 +246,13 @@ class Policy:
             raise malformed(error) from None
         grant = self._grants[name]
         found = Identity(
-            self._credentials[name], allowed, grant.peers, name, self._clock, grant.wires
+            self._credentials[name],
+            allowed,
+            grant.peers,
+            name,
+            self._clock,
+            grant.wires,
+            grant.require,
         )
         self._used.add(found)
         return found
@@ -318,14 +327,14 @@ def _grants(path: Path, fields: Mapping[str, Any]) -> list[Grant]:
     entries = fields.get("identity", [])
     if not isinstance(entries, list) or not entries:
         raise PolicyError(f"{path} has no [[identity]]: no program could use this agent")
-    grants = [_grant(path, entry) for entry in entries]
+    grants = [_grant(path, entry, fields.get("require")) for entry in entries]
     names = [grant.name for grant in grants]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise PolicyError(f"{path}: two entries [[identity]] have the name {twice!r}")
     return grants
 
 
-def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
+def _grant(path: Path, entry: Mapping[str, Any], require: object) -> Grant:
     _known(path, "[[identity]]", entry, IDENTITY_KEYS)
     name = _text(path, entry, "name")
     if "/" in name:
@@ -337,6 +346,8 @@ def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
         peers = Identity.patterns(entry.get("peers", []))
     except TypeError:
         raise PolicyError(f"{path}: peers of {name!r} is no list of patterns") from None
+    except ExchangeError as error:
+        raise PolicyError(f"{path}: peers of {name!r}: {error}") from None
     try:
         wires = networks_of(entry["wire"]) if "wire" in entry else ()
     except ValueError as error:
@@ -347,7 +358,17 @@ def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
         frozenset(_uid(path, user) for user in users),
         peers,
         wires,
+        _level(path, entry.get("require", require)),
     )
+
+
+def _level(path: Path, value: object) -> int:
+    """The number of a level that may be required; None: any level."""
+    if value is None:
+        return LEVELS["none"]
+    if value not in REQUIRED:
+        raise PolicyError(f"{path}: require must be one of {', '.join(REQUIRED)}")
+    return LEVELS[str(value)]
 
 
 def _uid(path: Path, user: object) -> int:

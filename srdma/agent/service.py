@@ -386,7 +386,7 @@ class Service:
         peer: Meeting | Address | QPName,
     ) -> Kept:
         """Returns the session, with its worker, which the caller releases."""
-        terms = Terms.of(settings)
+        terms = own().narrowed(Terms.of(settings))
         session = Session(channel, own, self)
         worker = await self._hold(self._rule.worker_at(terms.worker), terms.token)
         ready = False

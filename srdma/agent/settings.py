@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from srdma.agent.wires import Network
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import offer_of
-from srdma.keyex.offers import DATA_MAX, RANDOM_LEN, End, Suite
-from srdma.keyex.policy import check_identity, check_suite
+from srdma.keyex.offers import DATA_MAX, LEVELS, RANDOM_LEN, End, Suite, level_name
+from srdma.keyex.policy import check_identity, check_suite, describe
 from srdma.keyex.renew import Times
+from srdma.uri import check_pattern
 
 CREDENTIALS = "credentials"  # code of an error of the local certificate or key
 SECONDS_MAX = (1 << 31) - 1  # of every duration in settings
@@ -31,7 +32,8 @@ class Identity:
     pattern of `allowed`, the program's, and one of `granted`, the policy's. No pattern: any.
 
     name: in the policy; "" for a private agent. wires: networks of the peers' wire addresses, empty
-    for any. A policy that is read again replaces `credentials`, `granted`, `clock` and `wires`.
+    for any. require: the lowest level of suites. A policy that is read again replaces
+    `credentials`, `granted`, `clock`, `wires` and `require`.
     """
 
     credentials: Credentials
@@ -40,6 +42,21 @@ class Identity:
     name: str = ""
     clock: ClockRule = field(default_factory=ClockRule)
     wires: tuple[Network, ...] = ()
+    require: int = LEVELS["none"]
+
+    def narrowed(self, terms: Terms) -> Terms:
+        """The terms without suites below `require`. Raises ExchangeError (`level`) if none is
+        left."""
+        suites = tuple(suite for suite in terms.suites if suite.level >= self.require)
+        if not suites:
+            level = level_name(self.require)
+            raise ExchangeError(
+                "level",
+                f"the policy requires level {level} for {self.name!r}, and the program permits "
+                f"{'; '.join(map(describe, terms.suites))}: permit a suite of this level",
+                told=f"the policy of this end requires level {level}",
+            )
+        return replace(terms, suites=suites)
 
     def check(self, peer: str) -> None:
         """Raise ExchangeError (`identity`) unless a peer may have this identity."""
@@ -50,10 +67,17 @@ class Identity:
     def patterns(value: object) -> tuple[str, ...]:
         """Patterns in a message or a file. A single string would pass as a list of its characters.
 
-        Raises TypeError.
+        Raises TypeError, or ExchangeError (`config`) for a pattern that is not legal.
         """
         if not isinstance(value, list) or not all(isinstance(p, str) for p in value):
             raise TypeError("peer is not a list of patterns")
+        for pattern in value:
+            try:
+                check_pattern(pattern)
+            except ValueError as error:
+                raise ExchangeError(
+                    "config", f"{pattern!r:.300} is no pattern of identities: {error}"
+                ) from None
         return tuple(value)
 
     @classmethod

@@ -37,6 +37,9 @@ CHUNK = 1 << 20
 SLOTS = 8
 REGION = CHUNK * SLOTS
 MESSAGE = 4096  # bytes of BEGIN, END, DONE and error
+NAME_MAX = 255  # bytes of a file name, as in Linux file systems
+SIZE_MAX = (1 << 63) - 1  # bytes of a file, as in Linux
+NAME_SHOWN = 80  # characters of a name in an error
 EVENT_TIMEOUT = 0.2  # seconds until the event that explains flushed requests
 
 Progress = Callable[[int, int], None]  # bytes done, total bytes
@@ -132,7 +135,7 @@ class Sender(End):
         """
         with self._report_failure(), _open(path) as file:
             size = os.fstat(file.fileno()).st_size
-            self._send({"name": path.name, "size": size})
+            self._send({"name": _sent_name(path), "size": size})
             digest = self._chunks(file, path, size, progress)
             while len(self._free) < SLOTS:
                 self._complete()
@@ -181,17 +184,21 @@ class Receiver(End):
         super().__init__(qp, pd, region, receives=SLOTS + 1)
         self._chunks = 0
 
-    def receive(self, out: Path, *, force: bool, progress: Progress) -> tuple[Path, str]:
+    def receive(
+        self, out: Path, *, force: bool, most: int | None, progress: Progress
+    ) -> tuple[Path, str]:
         """Receive one file into `out`, a folder or the file's new name. Returns its path and its
-        SHA-256 (hex).
+        SHA-256 (hex). most: bytes of a file that is accepted; None: any number.
 
         Raises LocalError (file), RemoteError (peer), IntegrityError (SHA-256 differs).
         """
         with self._report_failure():
             begin = self._message(self._next())
             size = begin.get("size")
-            if not isinstance(size, int) or size < 0:
+            if type(size) is not int or not 0 <= size <= SIZE_MAX:
                 raise RemoteError("the peer's BEGIN has no valid file size")
+            if most is not None and size > most:
+                raise LocalError(f"the file has {size} bytes, above --max-size {most}: refused")
             path = target(out, begin.get("name"), force)
             with _partial(path) as (file, partial):
                 digest = self._fill(file, path, size, progress)
@@ -238,6 +245,17 @@ def _open(path: Path) -> BinaryIO:
     return file
 
 
+def _sent_name(path: Path) -> str:
+    """The name for the receiver. Raises LocalError for one that is no UTF-8."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise LocalError(
+            f"the name of {_printable(str(path))} is no UTF-8 text: send a copy with another name"
+        ) from None
+    return path.name
+
+
 def _read_into(file: BinaryIO, buffer: memoryview, path: Path) -> int:
     try:
         return cast("Any", file).readinto(buffer) or 0
@@ -247,25 +265,39 @@ def _read_into(file: BinaryIO, buffer: memoryview, path: Path) -> int:
 
 def target(out: Path, name: object, force: bool) -> Path:
     """The path of the new file. A name that the peer chose cannot leave the folder `out`."""
-    if out.is_dir():
-        safe = Path(name).name if isinstance(name, str) else ""
-        if not safe or safe.startswith(".") or safe != name or not safe.isprintable():
-            raise LocalError(
-                f"{_printable(repr(name))} is not a valid file name: give one by --out FILE"
-            )
-        out = out / safe
-    if not out.parent.is_dir():
-        raise LocalError(f"the folder {out.parent} does not exist: create it")
-    if out.exists() and not force:
-        raise LocalError(f"{out} exists: nothing was written (--force overwrites it)")
+    try:
+        if out.is_dir():
+            out = out / _checked(name)
+        if not out.parent.is_dir():
+            raise LocalError(f"the folder {out.parent} does not exist: create it")
+        if out.exists() and not force:
+            raise LocalError(f"{out} exists: nothing was written (--force overwrites it)")
+    except OSError as error:
+        raise LocalError(f"cannot write {out}: {error.strerror}: give another --out") from None
     return out
+
+
+def _checked(name: object) -> str:
+    """The name if it is a plain file name in this folder, else raises LocalError."""
+    if not isinstance(name, str):
+        fault = "it is no text"
+    elif not name or name.startswith("."):
+        fault = "it is empty, or begins with a dot"
+    elif "/" in name or not name.isprintable():
+        fault = "it has a slash, or a character that cannot be printed"
+    elif len(name.encode()) > NAME_MAX:
+        fault = f"it has more than {NAME_MAX} bytes"
+    else:
+        return name
+    shown = _printable(repr(name)[:NAME_SHOWN])
+    raise LocalError(f"{shown} is not a valid file name: {fault}: give one by --out FILE")
 
 
 @contextlib.contextmanager
 def _partial(path: Path) -> Iterator[tuple[BinaryIO, str]]:
     """A temporary file next to the target, deleted at the end unless `_finish` renamed it."""
     try:
-        fd, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".part", dir=path.parent)
+        fd, name = tempfile.mkstemp(prefix=".srdma-recv.", suffix=".part", dir=path.parent)
     except OSError as error:
         raise LocalError(f"cannot write into {path.parent}: {error.strerror}") from None
     try:

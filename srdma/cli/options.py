@@ -55,6 +55,9 @@ class Ends:
         list[str] | None,
         typer.Option(help="Permitted suites, in order of preference. May be repeated."),
     ] = None
+    require: Annotated[
+        str, typer.Option(help="Least level of protection, packet or aead: less is refused.")
+    ] = ""
     mode: Annotated[
         list[str] | None,
         typer.Option(

@@ -19,6 +19,7 @@ from srdma.errors import LocalError, RemoteError
 
 if TYPE_CHECKING:
     from srdma.connection import Connection
+    from srdma.mr import MR
     from srdma.pd import PD
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
@@ -31,6 +32,12 @@ def recv(
     ] = "0.0.0.0:4433",
     out: Annotated[Path, typer.Option(help="Folder, or new name of the file.")] = Path(),
     force: Force = False,
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="BYTES", help="Refuse a larger file, before any of it is written."
+        ),
+    ] = None,
 ) -> None:
     """Receive one file. An incomplete file is deleted."""
     from srdma import connection
@@ -40,18 +47,23 @@ def recv(
     options = end_options(end)
     with ExitStack() as stack:
         pd = open_worker(stack, end.worker)
-        region = pd.alloc(files.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
-        listener = connection.listen(
-            _address(listen), pd, data=region.remote().to_bytes(), **options
+        regions: list[MR] = []
+
+        def offer(there: Connection) -> bytes:
+            access = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+            regions.append(pd.alloc(files.REGION, access, scope=there.qp))
+            return regions[-1].remote().to_bytes()
+
+        listener = stack.enter_context(
+            connection.listen(_address(listen), pd, data=offer, **options)
         )
-        stack.enter_context(listener)
         host, port = listener.address
         _tell(end.json, {"listening": f"{host}:{port}"}, f"listening at {host}:{port}")
         there = stack.enter_context(listener.accept())
-        receiver = files.Receiver(there.qp, pd, region)
+        receiver = files.Receiver(there.qp, pd, regions[-1])
         _describe(end.json, there)
         with progress_bar("receiving", quiet=end.json) as progress:
-            path, digest = receiver.receive(out, force=force, progress=progress)
+            path, digest = receiver.receive(out, force=force, most=max_size, progress=progress)
         _tell(end.json, {"file": str(path), "sha256": digest}, f"{path}\nSHA-256 {digest}")
 
 
@@ -170,6 +182,7 @@ def end_options(end: Ends) -> dict[str, Any]:
         "peer": end.peer or (),
         "suites": end.suite or (),
         "mode": end.mode or (),
+        "require": end.require,
     }
 
 

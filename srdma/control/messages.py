@@ -160,6 +160,7 @@ class MRRequest:
     fd_offset: int = 0
     log2_block: int = 0  # with PROOF: log2 of the block size (protocol.md 6.1)
     depth: int = 0
+    identity: str = ""  # of the peers that may use it; "": any
 
 
 @dataclass(frozen=True)

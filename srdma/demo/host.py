@@ -50,10 +50,12 @@ class HostB:
     ) -> dict[str, Any]:
         pd = self._pd(worker)
         rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-        self._region = pd.alloc(size, rights)
-        self._listener = connection.listen(
-            (host, 0), pd, data=self._region.remote().to_bytes(), **options
-        )
+
+        def offer(there: Connection) -> bytes:
+            self._region = pd.alloc(size, rights, scope=there.qp)
+            return self._region.remote().to_bytes()
+
+        self._listener = connection.listen((host, 0), pd, data=offer, **options)
         return {"address": list(self._listener.address)}
 
     def accept(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
-from srdma.keyex.offers import MODE_PD, MODES, End, Suite, To
+from srdma.keyex.offers import MODE_PD, MODES, End, Suite, To, level_name
 from srdma.keyex.policy import secret_size
 
 Role = Literal["client", "server"]
@@ -296,6 +296,7 @@ class Exchange:
         self._check_peer(offer.random, offer.ends)
         if offer.to != mine.to:
             raise ExchangeError("format", "OFFER has `to` without a rendezvous, or of another one")
+        check_levels(offer.suites, mine.suites)
         suite = choose("suite", offer.suites, mine.suites, _suite_name)
         mode = choose("mode", offer.modes, mine.modes, mode_name)
         group = self._check_group(mode, offer.group)
@@ -412,6 +413,18 @@ def choose(what: str, offered: Sequence[T], allowed: Sequence[T], name: Callable
         f"no common {what}: the client offers {', '.join(map(name, offered))},"
         f" the server allows {', '.join(map(name, allowed))}",
     )
+
+
+def check_levels(offered: Sequence[Suite], allowed: Sequence[Suite]) -> None:
+    """Raise ExchangeError (`level`) if the suites of both ends have no level in common."""
+    levels = [sorted({suite.level for suite in suites}) for suites in (offered, allowed)]
+    if not {*levels[0]} & {*levels[1]}:
+        client, server = (" or ".join(map(level_name, each)) for each in levels)
+        raise ExchangeError(
+            "level",
+            f"no common suite, because the client offers level {client} and the server permits "
+            f"level {server}",
+        )
 
 
 def transcript(offer: bytes, choice: bytes, certificates: tuple[bytes, bytes]) -> bytes:

@@ -34,6 +34,7 @@ LEVELS = {
     "packet": constants.LEVEL_PACKET,
     "aead": constants.LEVEL_AEAD,
 }
+REQUIRED = ("packet", "aead")  # levels that a program or a policy may require
 # Field of an END -> (minimum, maximum); sections 4.1, 7 and 12.
 END_RANGES = {
     "qpn": (1, 2**24 - 1),
@@ -53,6 +54,10 @@ class Suite(NamedTuple):
 
 
 UNPROTECTED = Suite(0, 0, 0)
+
+
+def level_name(number: int) -> str:
+    return next(name for name, level in LEVELS.items() if level == number)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ The properties of suites come from the table in C (srdma.native.suites); this mo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite
+from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite, level_name
 from srdma.native.suites import suites
+from srdma.uri import matches
 
 if TYPE_CHECKING:
     from srdma.native.suites import SuiteRow
@@ -86,21 +86,16 @@ def describe(suite: Suite) -> str:
     """The suite as text: name, level and tag length in bits."""
     if suite == UNPROTECTED:
         return "none (NOT protected)"
-    level = next(name for name, number in LEVELS.items() if number == suite.level)
-    return f"{_rows()[suite.id]['name']}, level {level}, {8 * suite.tag_len} bit tag"
+    name = _rows()[suite.id]["name"]
+    return f"{name}, level {level_name(suite.level)}, {8 * suite.tag_len} bit tag"
 
 
 def check_identity(identity: str, allowed: Sequence[str]) -> None:
     """Raise ExchangeError (`identity`) for a peer that no pattern matches. Without patterns every
     identity of the CA is permitted."""
-    if allowed and not any(_matches(identity, pattern) for pattern in allowed):
+    if allowed and not any(matches(identity, pattern) for pattern in allowed):
         raise ExchangeError(
             "identity",
             f"the peer is {identity}, which is not allowed: allowed are {', '.join(allowed)}",
             told=f"this is {identity}, which is not allowed",  # does not reveal the patterns
         )
-
-
-def _matches(identity: str, pattern: str) -> bool:
-    """`*` matches any characters of one segment, never `/`; every other character is literal."""
-    return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), identity))

@@ -189,6 +189,6 @@ def relayed(join, site, pki):
 
 
 def write(pair: Pair) -> None:
-    with pair.b.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+    with pair.b.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as region:
         pair.client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
         assert bytes(region.buf) == b"x" * 64

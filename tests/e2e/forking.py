@@ -89,7 +89,7 @@ def child(how: str, conn: srdma.Connection, mr: srdma.MR, identity: str) -> None
 def main(worker: str, identity: str, host: str, port: str, how: str) -> None:
     with srdma.Context(worker) as ctx, srdma.PD(ctx) as pd:
         conn = srdma.connect((host, int(port)), pd, identity=identity, timeout=WAIT)
-        with conn, pd.alloc(SIZE, ACCESS) as mr:
+        with conn, pd.alloc(SIZE, ACCESS, scope="pd") as mr:
             pid = os.fork()
             if not pid:
                 child(how, conn, mr, identity)

@@ -26,7 +26,7 @@ class Parent:
     ) -> None:
         """Starts it at `worker` with `identity`. Host `theirs` of this process, at worker `other`,
         accepts its connection."""
-        self.region = other.alloc(forking.SIZE, ACCESS)
+        self.region = other.alloc(forking.SIZE, ACCESS, scope="pd")
         data = self.region.remote().to_bytes()
         address = ("127.0.0.1", 0)
         with (

@@ -50,10 +50,10 @@ class Stream:
     def __init__(self, ends: tuple[srdma.SecureQP, srdma.SecureQP], hosts: tuple[Host, Host]):
         self._qp, self._peer = ends
         own, other = hosts
-        self._own = own.pd.alloc(OUTSTANDING * SLOT, ACCESS)
-        self._there = other.pd.alloc(OUTSTANDING * SLOT, ACCESS)
+        self._own = own.pd.alloc(OUTSTANDING * SLOT, ACCESS, scope="pd")
+        self._there = other.pd.alloc(OUTSTANDING * SLOT, ACCESS, scope="pd")
         self._remote = self._there.remote()
-        self._inbox = other.pd.alloc(RECEIVES * SLOT, ACCESS)
+        self._inbox = other.pd.alloc(RECEIVES * SLOT, ACCESS, scope="pd")
         self._dice = random.Random(self._qp.qp_num)
         self._under_way: dict[int, Request] = {}
         self._messages: deque[Request] = deque()  # messages that consume a receive, in order

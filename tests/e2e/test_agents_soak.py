@@ -78,7 +78,9 @@ class Soak:
         if pair := self._any():
             way = self._dice.randrange(2)
             hosts = self._place.b, self._place.a
-            with hosts[way].pd.alloc(4096, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+            with hosts[way].pd.alloc(
+                4096, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd"
+            ) as region:
                 data = self._dice.randbytes(self._dice.randrange(1, 4097))
                 pair.ends[way].qp.write(data, region.remote(), timeout=WAIT)
                 assert bytes(region.buf[: len(data)]) == data

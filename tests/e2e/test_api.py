@@ -39,7 +39,7 @@ def pair(site, pki):
 
 @pytest.fixture
 def target(pair):
-    with pair.b.pd.alloc(ROOM, ALL) as mr:
+    with pair.b.pd.alloc(ROOM, ALL, scope="pd") as mr:
         yield mr
 
 
@@ -77,7 +77,7 @@ def test_send(pair, size, imm):
 
 
 def test_server_writes_reads_and_sends_to_the_client(pair):
-    with pair.a.pd.alloc(10000, ALL) as mr:
+    with pair.a.pd.alloc(10000, ALL, scope="pd") as mr:
         pair.server.qp.write(pattern(9000), mr.remote(), 1000, timeout=WAIT)
         assert pair.server.qp.read(mr.remote(), 1000, 9000, timeout=WAIT) == pattern(9000)
     message = run(pair.client.qp.recv, WAIT)
@@ -109,7 +109,7 @@ def test_registered_memory_of_the_application(pair, target, kind):
     }[kind]()
     memory[:70000] = pattern(70000)
     try:
-        mr = pair.a.pd.reg_mr(memory, ALL)
+        mr = pair.a.pd.reg_mr(memory, ALL, scope="pd")
     except srdma.RefusedError as e:
         assert "pd.alloc()" in str(e)
         pytest.skip(f"the kernel does not permit it: {e}")
@@ -131,7 +131,7 @@ def test_every_suite_and_level(join, site, suite, level):
     pair = join(site, **options)
     before = pair.a.ctx.stats()
     assert pair.client.suite.level == LEVELS.index(level)
-    target = pair.b.pd.alloc(ROOM, ALL)
+    target = pair.b.pd.alloc(ROOM, ALL, scope="pd")
     for size in (0, 1, 4097, 200_000):
         pair.client.qp.write(pattern(size), target.remote(), 1, timeout=WAIT)
         assert target.buf[1 : 1 + size] == pattern(size)
@@ -150,7 +150,7 @@ def test_every_suite_and_level(join, site, suite, level):
 
 def test_eight_qps_at_once(join, site):
     pair = join(site, qps=8)
-    targets = [pair.b.pd.alloc(1 << 20, ALL) for _ in pair.client.qps]
+    targets = [pair.b.pd.alloc(1 << 20, ALL, scope="pd") for _ in pair.client.qps]
 
     def work(n):
         qp, remote = pair.client.qps[n], targets[n].remote()
@@ -255,7 +255,7 @@ def test_larger_message_in_registered_memory(join, site):
     """Transfers 64 MiB with one request in each direction."""
     pair = join(site)
     size = 64 << 20
-    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
+    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL, scope="pd")
     source.buf[:] = pattern(size)
     digest = hashlib.sha256(source.buf).digest()
     pair.client.qp.write(source, target.remote(), timeout=WAIT)
@@ -268,7 +268,7 @@ def test_larger_message_in_registered_memory(join, site):
 def test_one_gibibyte(join, site):
     pair = join(site, qp_timeout=300)
     size = 1 << 30
-    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
+    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL, scope="pd")
     source.buf[:] = pattern(1 << 20) * 1024
     for at in range(0, size, 1 << 20):  # all different, so that swapped blocks are noticed
         source.buf[at : at + 8] = at.to_bytes(8)
@@ -292,7 +292,7 @@ def refused(call, status, reason):
 
 def test_unknown_rkey(join, site):
     client, server = pair = join(site)
-    real = pair.b.pd.alloc(100, ALL).remote()
+    real = pair.b.pd.alloc(100, ALL, scope="pd").remote()
     wrong = RemoteMR(real.address, real.rkey ^ 1, 100)
     error = refused(
         lambda: client.write(b"x", wrong, timeout=WAIT), WCStatus.REM_ACCESS_ERR, "BAD_RKEY"
@@ -308,7 +308,7 @@ def test_unknown_rkey(join, site):
 def test_rkey_of_another_pd(join, site):
     pair = join(site)
     with srdma.PD(pair.b.ctx) as other:
-        mr = other.alloc(100, ALL)
+        mr = other.alloc(100, ALL, scope="pd")
         for_other = mr.remote()
         refused(
             lambda: pair.client.qp.read(for_other, timeout=WAIT),
@@ -326,7 +326,7 @@ def test_out_of_the_remote_region(join, site, how, address, length):
     """The announced length is too large, because the requester's own library refuses what exceeds
     it."""
     pair = join(site)
-    mr = pair.b.pd.alloc(100, ALL)
+    mr = pair.b.pd.alloc(100, ALL, scope="pd")
     lie = RemoteMR(mr.addr + address, mr.rkey, 1 << 20)
     call = {
         "write": lambda: pair.client.qp.write(b"x" * length, lie, timeout=WAIT),
@@ -340,7 +340,7 @@ def test_out_of_the_remote_region(join, site, how, address, length):
 def test_access_right_that_was_not_given(join, site, how):
     pair = join(site)
     access = Access.REMOTE_READ if how == "write" else Access.LOCAL_WRITE | Access.REMOTE_WRITE
-    remote = pair.b.pd.alloc(100, access).remote()
+    remote = pair.b.pd.alloc(100, access, scope="pd").remote()
     call = {
         "write": lambda: pair.client.qp.write(b"x", remote, timeout=WAIT),
         "read": lambda: pair.client.qp.read(remote, timeout=WAIT),
@@ -350,7 +350,7 @@ def test_access_right_that_was_not_given(join, site, how):
 
 def test_rkey_of_another_qp(join, site):
     pair = join(site, qps=2)
-    mr = pair.b.pd.alloc(100, ALL, qp=pair.server.qps[0])
+    mr = pair.b.pd.alloc(100, ALL, scope=pair.server.qps[0])
     pair.client.qps[0].write(b"mine", mr.remote(), timeout=WAIT)
     refused(
         lambda: pair.client.qps[1].write(b"not", mr.remote(), timeout=WAIT),
@@ -363,7 +363,7 @@ def test_rkey_of_another_qp(join, site):
 
 def test_revoked_region(join, site):
     pair = join(site)
-    mr = pair.b.pd.alloc(100, ALL)
+    mr = pair.b.pd.alloc(100, ALL, scope="pd")
     remote = mr.remote()
     pair.client.qp.write(b"x", remote, timeout=WAIT)
     mr.close()
@@ -399,7 +399,7 @@ def test_no_receive_in_time(join, site):
 
 def test_lkey_without_a_region(join, site):
     pair = join(site)
-    target = pair.b.pd.alloc(1000, ALL)
+    target = pair.b.pd.alloc(1000, ALL, scope="pd")
     wr = SendWR(3, WROpcode.RDMA_WRITE, [srdma.SGE(0x1000, 600, 0x1234567)])
     wr.set_remote(target.remote())
     pair.client.qp.post_send(wr)
@@ -409,7 +409,7 @@ def test_lkey_without_a_region(join, site):
 
 def test_local_memory_out_of_bounds(join, site):
     pair = join(site)
-    mr, target = pair.a.pd.alloc(1000), pair.b.pd.alloc(5000, ALL)
+    mr, target = pair.a.pd.alloc(1000), pair.b.pd.alloc(5000, ALL, scope="pd")
     with pytest.raises(srdma.BoundsError, match="not inside a region of 1000 bytes"):
         pair.client.qp.write(mr[:1001], target.remote())
     wr = SendWR(3, WROpcode.RDMA_WRITE, [srdma.SGE(mr.addr, 1001, mr.lkey)])
@@ -421,7 +421,7 @@ def test_local_memory_out_of_bounds(join, site):
 
 def test_message_larger_than_the_remote_region(pair):
     with (
-        pair.b.pd.alloc(100, ALL) as mr,
+        pair.b.pd.alloc(100, ALL, scope="pd") as mr,
         pytest.raises(srdma.BoundsError, match=r"101 bytes at offset 0 .* 100 bytes"),
     ):
         pair.client.qp.write(bytes(101), mr.remote())
@@ -430,7 +430,7 @@ def test_message_larger_than_the_remote_region(pair):
 
 def test_read_only_buffer(pair):
     with pytest.raises(srdma.BufferAccessError, match="bytes is read-only"):
-        pair.a.pd.reg_mr(b"constant", ALL)
+        pair.a.pd.reg_mr(b"constant", ALL, scope="pd")
     with pytest.raises(srdma.BufferAccessError, match="bytes is read-only"):
         pair.client.qp.read(RemoteMR(0, 1, 5), into=b"12345")
 
@@ -589,7 +589,7 @@ def test_local_worker_killed(join, own_site):
 def test_local_worker_killed_during_a_transfer(join, own_site):
     pair = join(own_site, qp_timeout=10)
     size = 256 << 20
-    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
+    source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL, scope="pd")
     transfer = run(pair.client.qp.write, source, target.remote(), timeout=WAIT)
     while not any(target.buf[:1]) and own_site.a.process.poll() is None:
         source.buf[:1] = b"x"

@@ -68,7 +68,7 @@ async def joined(site, join, pki, **options):
 async def test_every_call(site, join, pki):
     async with joined(site, join, pki, data=b"hello") as (client, server, _, b):
         assert (client.identity, client.data, client.alive()) == (B, b"hello", True)
-        target = b.alloc(3 << 20, ALL)
+        target = b.alloc(3 << 20, ALL, scope="pd")
         for size in (0, 448, 5000, (2 << 20) + 3):
             await client.qp.write(pattern(size), target.remote(), 5)
             assert target.buf[5 : 5 + size] == pattern(size)
@@ -82,7 +82,7 @@ async def test_every_call(site, join, pki):
 @scenario
 async def test_many_at_once_on_one_qp(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
-        target = b.alloc(100 * 1000, ALL)
+        target = b.alloc(100 * 1000, ALL, scope="pd")
         places = range(0, 100 * 1000, 1000)
         await asyncio.gather(
             *(client.qp.write(pattern(1000, at), target.remote(), at) for at in places)
@@ -94,7 +94,7 @@ async def test_many_at_once_on_one_qp(site, join, pki):
 @scenario
 async def test_many_at_once_on_several_qps(site, join, pki):
     async with joined(site, join, pki, qps=4, sq=8, rq=8) as (client, server, _, b):
-        target = b.alloc(400 * 100, ALL)
+        target = b.alloc(400 * 100, ALL, scope="pd")
         gathered = asyncio.gather(*(qp.recv(size=10) for qp in server.qps for _ in range(20)))
         await asyncio.gather(
             *(
@@ -163,7 +163,7 @@ async def test_waiting_uses_no_cpu_time(site, join, pki):
 @scenario
 async def test_cancelled_calls_leave_the_qp_usable(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
-        target = b.alloc(1 << 20, ALL)
+        target = b.alloc(1 << 20, ALL, scope="pd")
         for _ in range(20):
             calls = [
                 asyncio.ensure_future(client.qp.write(pattern(5000, n), target.remote(), n * 5000))
@@ -249,7 +249,7 @@ async def test_listener_works_after_a_failed_peer(site, join, pki):
 @scenario
 async def test_refused_by_the_peers_worker(site, join, pki):
     async with joined(site, join, pki) as (client, server, _, b):
-        mr = b.alloc(100, ALL)
+        mr = b.alloc(100, ALL, scope="pd")
         wrong = srdma.RemoteMR(mr.addr, mr.rkey ^ 1, 100)
         with pytest.raises(srdma.RemoteError, match="BAD_RKEY"):
             await client.qp.write(b"x", wrong)
@@ -268,7 +268,7 @@ async def waiters(client, target):
 @scenario
 async def test_peer_closes(site, join, pki):
     async with joined(site, join, pki) as (client, server, _, b):
-        calls = await waiters(client, b.alloc(10, ALL))
+        calls = await waiters(client, b.alloc(10, ALL, scope="pd"))
         await server.close()
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, srdma.RemoteError)
@@ -279,7 +279,7 @@ async def test_peer_closes(site, join, pki):
 @on_own_site
 async def test_local_worker_is_killed(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
-        calls = await waiters(client, b.alloc(10, ALL))
+        calls = await waiters(client, b.alloc(10, ALL, scope="pd"))
         site.a.process.send_signal(signal.SIGKILL)
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(r) for r in results} == {srdma.WorkerGone}
@@ -290,7 +290,7 @@ async def test_local_worker_is_killed(site, join, pki):
 @on_own_site
 async def test_worker_of_the_peer_is_killed(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
-        calls = await waiters(client, b.alloc(10, ALL))
+        calls = await waiters(client, b.alloc(10, ALL, scope="pd"))
         site.b.process.send_signal(signal.SIGKILL)
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, srdma.RemoteError)

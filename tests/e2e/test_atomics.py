@@ -30,9 +30,9 @@ def pair(site, pki):
 def target(pair, request):
     """Memory that the worker maps, and memory of this process."""
     if request.param == "alloc":
-        mr = pair.b.pd.alloc(SIZE, ALL)
+        mr = pair.b.pd.alloc(SIZE, ALL, scope="pd")
     else:
-        mr = pair.b.pd.reg_mr(bytearray(SIZE + 8), ALL)
+        mr = pair.b.pd.reg_mr(bytearray(SIZE + 8), ALL, scope="pd")
     with mr:
         yield mr
 
@@ -135,7 +135,7 @@ def test_verbs(pair, target):
 
 
 def test_refused_locally_before_sending(pair):
-    with pair.b.pd.alloc(SIZE, ALL) as target, pair.a.pd.alloc(64) as into:
+    with pair.b.pd.alloc(SIZE, ALL, scope="pd") as target, pair.a.pd.alloc(64) as into:
         qp, remote = pair.client.qp, target.remote()
         for offset in (1, 4, SIZE - 9):
             with pytest.raises(srdma.LocalError, match="multiple of 8"):
@@ -171,7 +171,7 @@ def test_refused_locally_before_sending(pair):
 )
 def test_refused_by_the_peer(site, join, access, offset, reason):
     pair = join(site)
-    target = pair.b.pd.alloc(SIZE, access)
+    target = pair.b.pd.alloc(SIZE, access, scope="pd")
     into = pair.a.pd.alloc(8)
     wr = SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:]])
     wr.set_wr_atomic(target.rkey, target.addr + offset, 1)
@@ -184,9 +184,9 @@ def test_refused_by_the_peer(site, join, access, offset, reason):
 
 def test_registration(pair):
     with pytest.raises(srdma.LocalError, match="REMOTE_ATOMIC need LOCAL_WRITE"):
-        pair.b.pd.alloc(SIZE, Access.REMOTE_ATOMIC)
+        pair.b.pd.alloc(SIZE, Access.REMOTE_ATOMIC, scope="pd")
     only = Access.LOCAL_WRITE | Access.REMOTE_ATOMIC
-    with pair.b.pd.alloc(SIZE, only) as mr:
+    with pair.b.pd.alloc(SIZE, only, scope="pd") as mr:
         assert pair.client.qp.fetch_add(mr.remote(), 0, 1, timeout=WAIT) == 0
     with pair.b.pd.alloc(SIZE, only, proof=True) as mr:
         assert mr.capability(rights=Right.ATOMIC).rights is Right.ATOMIC
@@ -197,7 +197,7 @@ def test_counters_of_several_qps(site, join):
     Each value is returned once."""
     each, counters = 200, 3
     b, others = join.host(site.b), [join.host(site.a), join.host(site.a), join.host(site.b)]
-    with b.pd.alloc(SIZE, ALL) as target:
+    with b.pd.alloc(SIZE, ALL, scope="pd") as target:
         remote = target.remote()
         pairs = [join.connect(other, b) for other in (*others, others[0])]
 
@@ -219,7 +219,7 @@ def test_lock_by_compare_and_swap_loses_no_update(site, join):
     rounds = 30
     b = join.host(site.b)
     pairs = [join.connect(join.host(site.a), b) for _ in range(2)]
-    with b.pd.alloc(SIZE, ALL) as target:
+    with b.pd.alloc(SIZE, ALL, scope="pd") as target:
         remote = target.remote()
 
         def work(qp, me):
@@ -249,7 +249,7 @@ def test_asyncio(site, join, pki):
                 srdma.aio.connect(listener.address, a, identity=pki / "a", peer=B, **options),
             )
         async with client, server:
-            target = b.alloc(SIZE, ALL)
+            target = b.alloc(SIZE, ALL, scope="pd")
             calls = [client.qp.fetch_add(target.remote(), 8, 2) for _ in range(100)]
             assert sorted(await asyncio.gather(*calls)) == list(range(0, 200, 2))
             assert await client.qp.compare_and_swap(target.remote(), 8, 200, 7) == 200
@@ -260,6 +260,6 @@ def test_asyncio(site, join, pki):
 
 def test_stats_count_atomics(pair):
     before = pair.b.ctx.stats()["atomics_executed"]
-    with pair.b.pd.alloc(SIZE, ALL) as target:
+    with pair.b.pd.alloc(SIZE, ALL, scope="pd") as target:
         pair.client.qp.fetch_add(target.remote(), 0, 1, timeout=WAIT)
     assert pair.b.ctx.stats()["atomics_executed"] == before + 1

@@ -21,7 +21,7 @@ def pair(join, site):
 
 @pytest.fixture
 def target(pair):
-    with pair.b.pd.alloc(COUNT * SIZE, ALL) as mr:
+    with pair.b.pd.alloc(COUNT * SIZE, ALL, scope="pd") as mr:
         yield mr
 
 
@@ -133,7 +133,7 @@ def test_refused_here_in_the_middle(pair, source, target):
 
 def test_worker_killed_in_the_middle(join, own_site):
     pair = join(own_site, sq=DEPTH, rq=DEPTH)
-    source, target = pair.a.pd.alloc(COUNT * SIZE), pair.b.pd.alloc(COUNT * SIZE, ALL)
+    source, target = pair.a.pd.alloc(COUNT * SIZE), pair.b.pd.alloc(COUNT * SIZE, ALL, scope="pd")
     qp = pair.client.qp
     batch = qp.batch(writes(source, target, every=1))
     own_site.a.process.kill()

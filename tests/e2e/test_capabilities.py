@@ -230,7 +230,7 @@ def test_only_granted_accesses_pass(join, site, wide):
             right, call = OPERATIONS[name]
             client, server = wide.next() if rights & right else (None, None)
             pd = wide.pd if own_pd else other
-            scope = {"qp": server if own_qp else wide.pair.server.qps[-1]} if own_pd else {}
+            scope = {"scope": server if own_qp else wide.pair.server.qps[-1]} if own_pd else {}
             with pd.alloc(BLOCK, ALL, proof=True, **scope) as mr:
                 mr.buf[:] = pattern(BLOCK)
                 cap = mr.capability(rights=rights, holder=holder)

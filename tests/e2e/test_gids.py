@@ -43,7 +43,7 @@ def test_traffic_renewal_and_restart(place: Place, mode: str) -> None:
     left, right = connected(place, mode=mode)
     assert (left.identity, right.identity) == (B, A)
     for one, pd in ((left, place.b.pd), (right, place.a.pd)):
-        with pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+        with pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as region:
             one.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
             assert bytes(region.buf) == b"x" * 64
             one.rekey(WAIT)

@@ -58,7 +58,9 @@ def connected(stack, pki, client_pd, server_pd, client=None, server=None):
 
 def check_data(client, server, pd):
     """Checks WRITE, READ, and SENDs in both directions."""
-    with pd.alloc(SIZE, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as mr:
+    with pd.alloc(
+        SIZE, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ, scope="pd"
+    ) as mr:
         client.qp.write(pattern(SIZE, 1), mr.remote(), timeout=WAIT)
         assert mr.buf[:] == pattern(SIZE, 1)
         assert client.qp.read(mr.remote(), 0, SIZE, timeout=WAIT) == pattern(SIZE, 1)

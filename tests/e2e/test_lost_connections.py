@@ -53,7 +53,9 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+            with self._host.pd.alloc(
+                64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd"
+            ) as region:
                 while not self._over.is_set():
                     data = self.done.to_bytes(8, "big")
                     self._client.qp.write(data, region.remote(), timeout=WAIT)

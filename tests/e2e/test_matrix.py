@@ -88,7 +88,7 @@ def open_ends(site, group):
         controls = [stack.enter_context(closing(attach(pd))) for pd in (a, b)]
         proven = b.alloc(REGION, ALL, proof=True, block_size=1024)
         capability = proven.capability(1024, 37 * 1024, rights=RIGHTS)
-        yield Ends(a, b, *controls, b.alloc(REGION, ALL), proven, capability)
+        yield Ends(a, b, *controls, b.alloc(REGION, ALL, scope="pd"), proven, capability)
 
 
 @pytest.fixture(scope="module")

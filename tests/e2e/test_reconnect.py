@@ -47,7 +47,7 @@ def test_worker_of_the_peer_restarts(own_site: Site, join: Joiner, pki: Path) ->
         listener = stack.enter_context(serving(b, pki))
         address = listener.address
         client, server = called(a, listener, pki)
-        check(client, server, b.pd.alloc(SIZE, ALL))
+        check(client, server, b.pd.alloc(SIZE, ALL, scope="pd"))
         waiting = run(client.qp.recv, WAIT)
         own_site.b.process.send_signal(signal.SIGKILL)
         with pytest.raises(srdma.RemoteError, match="WIRE_LOST"):
@@ -59,7 +59,7 @@ def test_worker_of_the_peer_restarts(own_site: Site, join: Joiner, pki: Path) ->
         accepted = run(listener.accept, WAIT)
         again = client.reconnect()
         assert client.closed and not again.closed
-        check(again, accepted(), b.pd.alloc(SIZE, ALL))
+        check(again, accepted(), b.pd.alloc(SIZE, ALL, scope="pd"))
 
 
 def test_host_of_the_peer_restarts(site: Site, join: Joiner, pki: Path) -> None:
@@ -73,14 +73,14 @@ def test_host_of_the_peer_restarts(site: Site, join: Joiner, pki: Path) -> None:
     b = join.host(site.b)
     with serving(b, pki, address) as listener:
         accepted = run(listener.accept, WAIT)
-        check(client.reconnect(), accepted(), b.pd.alloc(SIZE, ALL))
+        check(client.reconnect(), accepted(), b.pd.alloc(SIZE, ALL, scope="pd"))
 
 
 def test_reconnect_of_a_working_connection(site: Site, join: Joiner, pki: Path) -> None:
     """reconnect() of a working connection may be called repeatedly. It closes the former connection
     at both ends."""
     a, b = join.host(site.a), join.host(site.b)
-    target = b.pd.alloc(SIZE, ALL)
+    target = b.pd.alloc(SIZE, ALL, scope="pd")
     with serving(b, pki) as listener:
         client, server = called(a, listener, pki)
         for _ in range(3):
@@ -110,7 +110,7 @@ def test_reconnect_is_refused(own_site: Site, join: Joiner, pki: Path) -> None:
 def test_asyncio(own_site: Site, join: Joiner, pki: Path) -> None:
     async def scenario() -> None:
         a, b = join.host(own_site.a), join.host(own_site.b)
-        target = b.pd.alloc(SIZE, ALL)
+        target = b.pd.alloc(SIZE, ALL, scope="pd")
         how = {"identity": pki / "a", "peer": B, "timeout": WAIT, "data": b"mine"}
         async with await srdma.aio.listen(
             ("127.0.0.1", 0), b.pd, identity=pki / "b", timeout=WAIT

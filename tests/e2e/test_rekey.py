@@ -44,7 +44,7 @@ class Calls:
         self.done = 0
         self._stop = threading.Event()
         ends = (pair.client, pair.b.pd), (pair.server, pair.a.pd)
-        self._regions = [pd.alloc(SIZE, ALL) for _, pd in ends]
+        self._regions = [pd.alloc(SIZE, ALL, scope="pd") for _, pd in ends]
         self._working = [
             run(self._work, connection.qp, region)
             for (connection, _), region in zip(ends, self._regions, strict=True)

@@ -275,10 +275,11 @@ def test_file_name_cannot_leave_the_folder(site: Site, tmp_path: Path) -> None:
     assert receiving.end()[0] == 0 and site.arrived() == ["fine"]
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "..", 7, None, "x\0"])
-def test_hostile_names(name: object, tmp_path: Path) -> None:
-    with pytest.raises(transfer.LocalError, match="is not a valid file name"):
-        transfer.target(tmp_path, name, force=False)
+def test_file_above_max_size(site: Site, file: Path) -> None:
+    receiving = site.recv("--max-size", str(5 * MIB))
+    sent = site.send(file, receiving.address)
+    assert sent.returncode == 4 and "above --max-size 5242880" in sent.stderr
+    assert receiving.end()[0] == 3 and site.arrived() == []
 
 
 # Interrupted -----------------------------------------------------------------------

@@ -34,22 +34,22 @@ def test_tag_length(join, site, suite, tag_len):
     pair = join(site, suites=[suite], level="packet", tag_len=tag_len)
     assert pair.client.suite == pair.server.suite == (IDS[suite], 2, tag_len)
     before = pair.a.ctx.stats()
-    with pair.b.pd.alloc(10_000, ALL) as target:
+    with pair.b.pd.alloc(10_000, ALL, scope="pd") as target:
         pair.client.qp.write(pattern(9000), target.remote(), 1, timeout=WAIT)
         assert target.buf[1:9001] == pattern(9000)
         assert pair.client.qp.read(target.remote(), 1, 9000, timeout=WAIT) == pattern(9000)
     assert pair.a.ctx.stats()["refused_tag"] == before["refused_tag"]
 
 
-def refused(join, site, pki, client, server):
+def refused(join, site, pki, client, server, said="no common suite"):
     """Connecting fails at both ends, because no suite is common."""
     a, b = join.host(site.a), join.host(site.b)
     server = {"identity": pki / "b", "timeout": 20} | server
     with srdma.listen(("127.0.0.1", 0), b.pd, **server) as listener:
         accepted = run(listener.accept, WAIT)
-        with pytest.raises(srdma.Error, match="no common suite"):
+        with pytest.raises(srdma.Error, match=said):
             srdma.connect(listener.address, a.pd, identity=pki / "a", timeout=20, **client)
-        with pytest.raises(srdma.Error, match="no common suite"):
+        with pytest.raises(srdma.Error, match=said):
             accepted()
 
 
@@ -86,3 +86,27 @@ def test_suite_preference_of_a_worker_is_constant(join, site):
     assert join.host(site.a).ctx.hello.suites == told
     assert sorted(told) == sorted(IDS.values())
     assert set(told[: len(RECOMMENDED)]) == set(RECOMMENDED)
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "said"),
+    [
+        ({"require": "aead"}, {"level": "packet"}, "offers level aead .* permits level packet"),
+        ({"level": "packet"}, {"require": "aead"}, "offers level packet .* permits level aead"),
+        (
+            {"level": "header", "unprotected_payload": True},
+            {"level": "packet", "require": "packet"},
+            "offers level header .* permits level packet",
+        ),
+    ],
+)
+def test_required_level(join, site, pki, client, server, said):
+    """Whichever end is stricter, both name the levels, and no packet is sealed."""
+    before = [sealed_by(worker) for worker in (site.a, site.b)]
+    refused(join, site, pki, client, server, said)
+    assert before == [sealed_by(worker) for worker in (site.a, site.b)]
+
+
+def sealed_by(worker):
+    with srdma.Context(worker.control) as ctx:
+        return ctx.stats()["packets_sealed"]

@@ -18,8 +18,9 @@ import pytest
 
 import srdma
 from srdma import Access
-from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
+from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError, Timeout
 from srdma.identity import Credentials, issue
+from srdma.keyex.policy import describe
 from tests.e2e.agents import Place, revoke, start, two_hosts, until
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 from tests.e2e.tcp_relay import TcpRelay
@@ -34,7 +35,7 @@ def place(site: Site, pki: Path, tmp_path: Path) -> Iterator[Place]:
 
 
 def write(client: srdma.Connection, host: Host) -> None:
-    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as region:
         client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
         assert bytes(region.buf) == b"x" * 64
 
@@ -70,6 +71,29 @@ def test_identities_that_the_policy_does_not_grant(place, pki, identity, text) -
         srdma.connect(("127.0.0.1", 1), place.a.pd, identity=wanted)
     with pytest.raises(LocalError, match=text):
         srdma.listen(("127.0.0.1", 0), place.a.pd, identity=wanted)
+
+
+@pytest.mark.parametrize("strict", [0, 1], ids=["client", "server"])
+def test_level_that_a_policy_requires(place: Place, strict: int) -> None:
+    """One end's policy refuses less than aead, whatever the programs permit: no keys are made."""
+    place.agents[strict].change("[[identity]]", 'require = "aead"\n[[identity]]')
+    place.agents[strict].reload()
+    sealed = place.a.ctx.stats()["packets_sealed"]
+    low = {"level": "packet"}
+    wait = WAIT if strict else 1.0
+    with srdma.listen((place.address, 0), place.b.pd, identity="host-b", **low) as listener:
+        accepted = run(listener.accept, wait)
+        with pytest.raises(RemoteError, match="requires level aead"):
+            srdma.connect(listener.address, place.a.pd, identity="host-a", **low)
+        with pytest.raises(RemoteError if strict else Timeout, match=r"requires level a|no auth"):
+            accepted()
+    assert place.a.ctx.stats()["packets_sealed"] == sealed
+    mixed = {"suites": ["aes-128-cmac", "aes-128-gcm"]}
+    with srdma.listen((place.address, 0), place.b.pd, identity="host-b", **mixed) as listener:
+        accepted = run(listener.accept, WAIT)
+        client = srdma.connect(listener.address, place.a.pd, identity="host-a", **mixed)
+        assert describe(client.suite) == "aes-128-gcm, level aead, 128 bit tag"
+        assert accepted().suite == client.suite
 
 
 def test_another_worker(place: Place, site: Site) -> None:

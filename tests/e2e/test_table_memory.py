@@ -21,7 +21,7 @@ def test_memory_of_tables_is_bounded(join: Joiner, pki: Path) -> None:
         site = Site(a, nics.start("b"), nics)
         hosts = [join.host(worker, ring=4 * DEEP) for worker in (site.a, site.b)]
         deep, usual = join.connect(*hosts, sq=DEEP), join.connect(*hosts)
-        with hosts[1].pd.alloc(8, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as target:
+        with hosts[1].pd.alloc(8, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as target:
             with pytest.raises(DeviceWCError, match="LOCAL_DMA"):
                 deep.client.qp.write(b"too deep", target.remote(), timeout=WAIT)
             usual.client.qp.write(b"it fits.", target.remote(), timeout=WAIT)

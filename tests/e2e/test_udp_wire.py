@@ -97,7 +97,7 @@ def work(join: Joiner, site: Site) -> bytes:
         (pair.b, pair.client.qp, pair.server.qp),
         (pair.a, pair.server.qp, pair.client.qp),
     ):
-        with target.pd.alloc(SIZE + 7, ALL) as mr:
+        with target.pd.alloc(SIZE + 7, ALL, scope="pd") as mr:
             qp.write(data, mr.remote(), 7, timeout=WAIT)
             assert mr.buf[7 : 7 + SIZE] == data
             assert qp.read(mr.remote(), 7, SIZE, timeout=WAIT) == data
@@ -203,7 +203,7 @@ def test_path_with_a_smaller_mtu_ends_the_request(
     request ends with a reason."""
     with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
         pair = join(site, qp_timeout=5.0)
-        with pair.b.pd.alloc(4096, ALL) as mr:
+        with pair.b.pd.alloc(4096, ALL, scope="pd") as mr:
             pair.client.qp.write(pattern(4096), mr.remote(), timeout=WAIT)
             it.ip("a", "route", "add", "10.47.91.2/32", "dev", "v", "mtu", "1000")
             pair.client.qp.write(pattern(500), mr.remote(), timeout=WAIT)
@@ -222,7 +222,7 @@ def test_flood_of_garbage_is_counted_and_harmless(
     )
     with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
         pair = join(site)
-        with pair.b.pd.alloc(SIZE, ALL) as mr:
+        with pair.b.pd.alloc(SIZE, ALL, scope="pd") as mr:
             crowd = subprocess.Popen(it.inside("b", sys.executable, "-c", shout))
             pair.client.qp.write(pattern(SIZE), mr.remote(), timeout=WAIT)
             assert crowd.wait(WAIT) == 0

@@ -83,7 +83,7 @@ def connect(users: Users, guest: Guest, host: Host) -> srdma.Connection:
 
 
 def write(guest: Guest, host: Host, text: bytes) -> None:
-    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd") as region:
         remote = f"srdma.RemoteMR.parse({str(region.remote())!r})"
         guest.does(f"c.qp.write({text!r}, {remote}, timeout={WAIT})")
         assert bytes(region.buf[: len(text)]) == text
@@ -99,7 +99,7 @@ def test_program_of_another_user(users: Users) -> None:
     server.rekey(WAIT)
     guest.does(f"c.rekey({WAIT})")
     # peers write into its memory, which is a memfd
-    guest.does("m = pd.alloc(64, srdma.Access.LOCAL_WRITE | srdma.Access.REMOTE_WRITE)")
+    guest.does("m = pd.alloc(64, srdma.Access.LOCAL_WRITE | srdma.Access.REMOTE_WRITE, scope='pd')")
     remote = srdma.RemoteMR.parse(guest.ask("show(str(m.remote()))"))
     server.qp.write(b"to nobody", remote, timeout=WAIT)
     assert guest.ask("show(bytes(m.buf[:9]).decode())") == "to nobody"

@@ -113,7 +113,7 @@ class Host:
     def _open(self, worker: str) -> tuple[PD, MR]:
         pd = self._stack.enter_context(PD(self._stack.enter_context(srdma.Context(Path(worker)))))
         access = srdma.Access.LOCAL_WRITE | srdma.Access.REMOTE_READ | srdma.Access.REMOTE_WRITE
-        return pd, pd.alloc(REGION, access)
+        return pd, pd.alloc(REGION, access, scope="pd")
 
     def run(self, address: tuple[str, int] | None = None, **how: Any) -> dict[str, Any]:
         try:

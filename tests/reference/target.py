@@ -66,6 +66,7 @@ class Registered:
     tree: Tree
     generation: int = 1
     scope: int = 0  # SRC QPN of the only QP that may use it; 0: all QPs of the PD
+    scope_holder: bytes = bytes(16)  # the only identity that may use it; zeros: all
     revoked: tuple[Tree, ...] = ()  # the newest last
 
     def revoke(self, salt: bytes) -> Registered:
@@ -184,7 +185,7 @@ def _authorized(regions: Regions, peer: Peer, wanted: Want) -> Reason:
         return Reason.BAD_RKEY
     if region.pd != peer.pd:
         return Reason.WRONG_PD
-    if region.scope not in (0, peer.qpn):
+    if region.scope not in (0, peer.qpn) or region.scope_holder not in (bytes(16), peer.holder):
         return Reason.QP_SCOPE
     if not region.access & NEEDS.get(wanted.right, 0):
         return Reason.NO_RIGHT

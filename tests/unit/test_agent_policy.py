@@ -21,13 +21,15 @@ from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.remote.entries import CONTROL_KEYS
 from srdma.agent.remote.entries import KEYS as HOST_KEYS
+from srdma.agent.settings import Terms
 from srdma.agent.wires import check_wires
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
-from srdma.identity import create_ca, issue
+from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.offers import End
+from srdma.keyex.offers import End, Suite
+from tests.keyex_players import config
 
 A = "spiffe://test/a"
 GOOD = """
@@ -99,6 +101,7 @@ identity = "spiffe://test/b"
         ('"spiffe://test/b"', "7", "10.0.0.2 needs an identity"),
         ('"spiffe://test/b"', '"spiffe://test/b"\nsan = 1', "must be true or false"),
         ("test/b", "test/*", "has a pattern as identity"),
+        ("test/b", "test:1/b", r"identity .* of \[\[peer\]\] 10.0.0.2: .* no trust domain"),
         ('"10.0.0.2"', '"10.0.0.0/24"', ""),
         ("4793", '"10.0.0.2:4793"', ""),
         ('"10.0.0.2"\nagent = 4793', '"10.0.0.0/24"\nagent = "10.0.0.2:4793"', "give the port"),
@@ -180,7 +183,7 @@ def test_policy_of_the_documentation() -> None:
 
 def test_both_lists_of_peers_count(folder: Path) -> None:
     made = policy(folder, GOOD + 'peers = ["spiffe://test/*"]\nusers = ["root", 7]\n')
-    identity = made.identity(settings(peer=("spiffe://*/b",)), 7)
+    identity = made.identity(settings(peer=("spiffe://test/b", "spiffe://other/b")), 7)
     identity.check("spiffe://test/b")
     for peer in ("spiffe://test/c", "spiffe://other/b"):
         with pytest.raises(ExchangeError, match="not allowed"):
@@ -233,6 +236,12 @@ def end(wire: str) -> End:
         (GOOD + "wire = [7]", "wire of 'host-a': wire is no list of networks"),
         (GOOD + 'wire = ["10.0.0.1/24"]', "wire of 'host-a': 10.0.0.1/24 has host bits set"),
         (GOOD + 'wire = ["host-b"]', "wire of 'host-a': 'host-b' does not appear to be"),
+        (GOOD + 'require = "header"', "require must be one of packet, aead"),
+        (GOOD + "require = 3", "require must be one of packet, aead"),
+        ("require = []" + GOOD, "require must be one of packet, aead"),
+        (GOOD + 'peers = ["spiffe://*/b"]', r"peers of 'host-a': .*\* may stand in the path only"),
+        (GOOD + 'peers = ["spiffe://test/../b"]', r"peers of 'host-a': .*segment '\.\.'"),
+        (GOOD + 'peers = ["host-b"]', "peers of 'host-a': 'host-b' is no pattern of identities"),
         (GOOD + GOOD[GOOD.index("[[") :], "two entries .* have the name 'host-a'"),
     ],
 )
@@ -502,3 +511,34 @@ def test_worker_takes_effect_at_the_start(folder: Path, old: str, new: str) -> N
     with pytest.raises(PolicyError, match="start it again"):
         made.load()
     assert (made.worker, made.worker_remote) == before
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_one", "level"),
+    [("", "", 0), ("packet", "", 2), ("", "aead", 3), ("packet", "aead", 3), ("aead", "packet", 2)],
+)
+def test_required_level(folder: Path, of_all: str, of_one: str, level: int) -> None:
+    """The level of an identity counts, else that of the file; a changed file counts at once."""
+    head = f'require = "{of_all}"\n' if of_all else ""
+    made = policy(folder, head + GOOD + (f'require = "{of_one}"\n' if of_one else ""))
+    identity = made.identity(settings(), os.getuid())
+    assert identity.require == level
+    (folder / "agent.toml").write_text(GOOD + 'require = "aead"')
+    made.load()
+    assert identity.require == 3
+
+
+def test_suites_below_the_required_level(folder: Path) -> None:
+    """They are left out; without any other one the program is told what to do."""
+    made = policy(folder, GOOD + 'require = "packet"')
+    identity = made.identity(settings(), os.getuid())
+
+    def terms(*suites: list[int]) -> Terms:
+        own = Credentials.named(folder / "a")
+        return Terms.of(config("client", own, suites=[*suites], worker="/w", token=bytes(16)))
+
+    some = terms([0x20, 1, 16], [0x20, 2, 16], [1, 3, 16])
+    assert identity.narrowed(some).suites == (Suite(0x20, 2, 16), Suite(1, 3, 16))
+    with pytest.raises(ExchangeError, match=r"requires level packet for 'host-a', .* header") as e:
+        identity.narrowed(terms([0x20, 1, 16]))
+    assert e.value.code == "level" and "cmac" not in e.value.told

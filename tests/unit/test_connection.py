@@ -173,6 +173,13 @@ def test_auto_selects_the_recommended_suites(auto):
         ({"data": bytes(257)}, "257 bytes of data: at most 256"),
         ({"qps": 0}, "qps=0: one connection has 1 to 256"),
         ({"qps": 257}, "qps=257"),
+        ({"require": "header"}, "require='header': give one of packet, aead"),
+        (
+            {"require": "aead", "level": "packet"},
+            "require='aead', but .* aes-128-gmac, level packet",
+        ),
+        ({"require": "packet", "level": "none"}, "require='packet', but .*NOT protected"),
+        ({"require": "aead", "suites": ["aes-128-gcm", "hmac-sha256"]}, "permit hmac-sha256"),
     ],
 )
 def test_illegal_options(options, text):

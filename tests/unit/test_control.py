@@ -151,9 +151,9 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             3,
         ),
         (
-            lambda c: c.reg_mr(MRRequest(1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48)),
+            lambda c: c.reg_mr(MRRequest(1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, "x:y")),
             Kind.REG_MR,
-            struct.pack(">IIQQIIQBBH", 1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, 0),
+            struct.pack(">IIQQIIQBBH256s", 1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, 0, b"x:y"),
             struct.pack(">I", 0xFFFFFFFF),
             0xFFFFFFFF,
         ),

@@ -223,11 +223,28 @@ def test_malformed_messages_are_refused(raw: bytes) -> None:
 
 
 def test_no_common_suite_names_both_lists() -> None:
-    _, server = pair(suites=(CMAC,))
+    _, server = pair(suites=(GCM._replace(id=3),))
     server.start()
-    with pytest.raises(ExchangeError, match=r"no common suite.*\[1, 3, 16\].*\[32, 2, 16\]") as e:
+    with pytest.raises(ExchangeError, match=r"no common suite.*\[1, 3, 16\].*\[3, 3, 16\]") as e:
         server.receive(sent(pair()[0].start())[0])
     assert e.value.code == "suite"
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "text"),
+    [
+        ((GCM,), (CMAC,), "client offers level aead and the server permits level packet"),
+        ((CMAC,), (GCM,), "client offers level packet and the server permits level aead"),
+        ((NONE,), (CMAC, GCM), "offers level none and the server permits level packet or aead"),
+    ],
+)
+def test_no_common_level(client: tuple[Suite, ...], server: tuple[Suite, ...], text: str) -> None:
+    """Before any key: the server answers the OFFER by an ERROR."""
+    strict = Exchange("server", parameters("server", server))
+    strict.start()
+    with pytest.raises(ExchangeError, match=f"no common suite, because the .*{text}") as e:
+        strict.receive(sent(Exchange("client", parameters("client", client)).start())[0])
+    assert e.value.code == "level" and strict.state == "failed"
 
 
 def test_level_none_is_never_negotiated() -> None:

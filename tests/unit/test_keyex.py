@@ -263,10 +263,21 @@ def test_identity_not_allowed(identities: Path) -> None:
 
 
 def test_no_common_suite(identities: Path) -> None:
-    mine = {"suites": [[0x20, 1, 16]]}
+    mine = {"suites": [[3, 3, 16]]}
     on_client, on_server = errors(*configs(identities, mine))
     assert on_server["code"] == on_client["code"] == "suite"
-    assert "no common suite: the client offers [32, 1, 16]" in on_client["text"]
+    assert "no common suite: the client offers [3, 3, 16]" in on_client["text"]
+
+
+def test_no_common_level(identities: Path) -> None:
+    """Both ends get the code `level`, and no worker is asked for keys."""
+    workers = {"client": FakeWorker(), "server": FakeWorker()}
+    ends = configs(identities, {"suites": [[0x20, 1, 16]]})
+    on_client, on_server = errors(*ends, workers)
+    assert on_server["code"] == on_client["code"] == "level"
+    assert "client offers level header and the server permits level aead" in on_client["text"]
+    for worker in workers.values():
+        assert not worker.keys and not worker.asked
 
 
 def test_unequal_numbers_of_qps(identities: Path) -> None:

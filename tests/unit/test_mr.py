@@ -18,6 +18,7 @@ import srdma
 from srdma import Access, CapabilityError, RemoteMR, Right
 from srdma.capability import holder_id
 from srdma.control import Kind
+from srdma.mr import REMOTE
 from srdma.native.constants import HANDLES_MAX
 from tests.fake_worker import DEREG_MR, REG_MR, Refuse
 from tests.native.memkeys import Region
@@ -49,7 +50,7 @@ def buffers():
 
 @pytest.mark.parametrize("buffer", [b for _, b in buffers()], ids=[n for n, _ in buffers()])
 def test_any_writable_buffer(worker, pd, buffer):
-    mr = pd.reg_mr(buffer, WRITABLE)
+    mr = pd.reg_mr(buffer, WRITABLE, scope="pd")
     leg, access, addr, length, host_rkey, scope, offset, fds = reg_mr(worker)
     assert (leg, access, addr, length) == (pd.leg, WRITABLE, mr.addr, 5000)
     assert (host_rkey, scope, offset, fds) == (0, 0, 0, 0)
@@ -61,7 +62,7 @@ def test_any_writable_buffer(worker, pd, buffer):
 def test_numpy(pd):
     numpy = pytest.importorskip("numpy", reason="NumPy is not installed")
     array = numpy.zeros((10, 20), dtype="<f4", order="F")
-    mr = pd.reg_mr(array, WRITABLE)
+    mr = pd.reg_mr(array, WRITABLE, scope="pd")
     assert (mr.addr, mr.length) == (array.ctypes.data, 800)
     with pytest.raises(srdma.BufferAccessError, match="contiguous"):
         pd.reg_mr(array[::2])
@@ -71,9 +72,9 @@ def test_read_only_buffers(worker, pd):
     with pytest.raises(srdma.BufferAccessError, match="bytes is read-only, and access has LOCAL"):
         pd.reg_mr(b"abc", Access.LOCAL_WRITE)
     with pytest.raises(srdma.BufferAccessError, match="memoryview is read-only"):
-        pd.reg_mr(memoryview(bytearray(5)).toreadonly(), WRITABLE)
+        pd.reg_mr(memoryview(bytearray(5)).toreadonly(), WRITABLE, scope="pd")
     assert REG_MR not in worker.kinds()
-    mr = pd.reg_mr(b"abc", Access.REMOTE_READ)
+    mr = pd.reg_mr(b"abc", Access.REMOTE_READ, scope="pd")
     assert bytes(mr.buf) == b"abc"
     assert mr.buf.readonly
 
@@ -88,7 +89,7 @@ def test_object_without_a_buffer(pd):
 
 
 def test_shared_is_sent_and_needs_a_remote_right(worker, pd):
-    pd.reg_mr(bytearray(5), Access.REMOTE_READ | Access.SHARED)
+    pd.reg_mr(bytearray(5), Access.REMOTE_READ | Access.SHARED, scope="pd")
     assert reg_mr(worker)[1] == Access.REMOTE_READ | 0x200
     with pytest.raises(srdma.LocalError, match="SHARED needs a remote right"):
         pd.reg_mr(bytearray(5), Access.LOCAL_WRITE | Access.SHARED)
@@ -97,7 +98,7 @@ def test_shared_is_sent_and_needs_a_remote_right(worker, pd):
 def test_illegal_access(pd):
     for access in (Access.REMOTE_WRITE, Access.REMOTE_ATOMIC):
         with pytest.raises(srdma.LocalError, match="REMOTE_ATOMIC need LOCAL_WRITE"):
-            pd.reg_mr(bytearray(5), access)
+            pd.reg_mr(bytearray(5), access, scope="pd")
     with pytest.raises(srdma.LocalError, match="this version knows"):
         pd.reg_mr(bytearray(5), 16)
 
@@ -119,10 +120,48 @@ def test_buffer_is_held_in_place_and_alive(pd):
     assert gone() is None
 
 
+def scope_of(worker):
+    """Returns scope QPN and scope identity of the last REG_MR."""
+    body = next(body for kind, body, _ in reversed(worker.seen) if kind == REG_MR)
+    return struct.unpack_from(">I", body, 28)[0], body[44:300].rstrip(b"\0").decode()
+
+
 def test_scope(worker, pd):
+    """A QP, an identity, or the whole PD; without remote rights there is nothing to scope."""
     qp = srdma.SecureQP(pd, 4, 4)
-    pd.reg_mr(bytearray(5), WRITABLE, qp=qp)
-    assert reg_mr(worker)[5] == qp.qp_num
+    nobody, uri = (0, ""), "spiffe://x/a"
+    for access, how, scope in (
+        (BOTH, {"scope": qp}, (qp.qp_num, "")),
+        (BOTH, {"scope": uri}, (0, uri)),
+        (BOTH, {"scope": "pd"}, nobody),
+        (BOTH, {"proof": True}, nobody),
+        (BOTH, {"proof": True, "scope": uri}, (0, uri)),
+        (Access.LOCAL_WRITE, {}, nobody),
+    ):
+        pd.alloc(5, access, **how)
+        assert scope_of(worker) == scope
+        pd.reg_mr(bytearray(5), access, **how)
+        assert scope_of(worker) == scope
+
+
+@pytest.mark.parametrize("right", [r for r in Access if r & REMOTE])
+def test_remote_rights_need_a_scope(worker, pd, right):
+    """No rkey is open to all peers of a PD without the program's request (RFC 5042 6.1.1)."""
+    for make in (lambda **how: pd.alloc(5, right | 1, **how),
+                 lambda **how: pd.reg_mr(bytearray(5), right | 1, **how)):  # fmt: skip
+        with pytest.raises(srdma.LocalError, match=r'scope= says which peers .* scope="pd"'):
+            make()
+        with pytest.raises(srdma.LocalError, match="'everybody' is no identity"):
+            make(scope="everybody")
+        with srdma.PD(pd.ctx) as other, pytest.raises(srdma.LocalError, match="of another PD than"):
+            make(scope=srdma.SecureQP(other, 4, 4))
+    assert REG_MR not in worker.kinds()
+
+
+def test_regions_have_no_remote_rights_by_default(worker, pd):
+    for mr in (pd.alloc(5), pd.reg_mr(bytearray(5))):
+        assert mr.access == Access.LOCAL_WRITE
+        assert reg_mr(worker)[1] == Access.LOCAL_WRITE
 
 
 def test_refusal_of_the_worker_is_reported_and_leaves_nothing(worker, pd):
@@ -153,7 +192,7 @@ def test_alloc_sends_a_memfd(worker, pd):
 
     worker.handlers[REG_MR] = register
     before = len(os.listdir("/proc/self/fd"))
-    mr = pd.alloc(5000, WRITABLE)
+    mr = pd.alloc(5000, WRITABLE, scope="pd")
     assert (mr.lkey, mr.rkey, mr.length, len(mr.buf)) == (77, 77, 5000, 5000)
     assert bytes(mr.buf[:10]) == b"\0\0\0\0\0nic\0\0"
     assert reg_mr(worker)[1:4] == (WRITABLE, mr.addr, 5000)
@@ -191,7 +230,7 @@ def test_pieces(pd):
 
 
 def test_remote(pd):
-    mr = pd.alloc(100, Access.LOCAL_WRITE | Access.REMOTE_READ)
+    mr = pd.alloc(100, Access.LOCAL_WRITE | Access.REMOTE_READ, scope="pd")
     assert mr.remote() == RemoteMR(mr.addr, mr.rkey, 100)
     with pytest.raises(srdma.LocalError, match="without REMOTE_READ, REMOTE_WRITE or"):
         pd.alloc(100).remote()
@@ -251,12 +290,12 @@ def test_register_with_proofs(worker, pd):
     """REG_MR carries log2 of the block size and the depth limit, and a flag in access."""
     pd.reg_mr(bytearray(5000), BOTH, proof=True, block_size=64, depth_limit=5)
     assert reg_mr(worker)[1] == int(BOTH) | 0x100
-    assert last_body(worker, REG_MR)[-4:] == bytes([6, 5, 0, 0])
+    assert last_body(worker, REG_MR)[40:44] == bytes([6, 5, 0, 0])
     mr = pd.alloc(5000, BOTH, proof=True)
-    assert last_body(worker, REG_MR)[-4:] == bytes([12, 48, 0, 0])
+    assert last_body(worker, REG_MR)[40:44] == bytes([12, 48, 0, 0])
     assert (mr.proof, mr.block_size) == (True, 4096)
-    plain = pd.alloc(5000, BOTH)
-    assert last_body(worker, REG_MR)[-4:] == bytes(4)
+    plain = pd.alloc(5000, BOTH, scope="pd")
+    assert last_body(worker, REG_MR)[40:44] == bytes(4)
     assert (plain.proof, reg_mr(worker)[1]) == (False, int(BOTH))
 
 
@@ -390,7 +429,7 @@ def test_too_many_revoked_ranges(worker, pd, keys):
 
 
 def test_region_without_proofs_has_no_capabilities(pd):
-    mr = pd.alloc(100_000, BOTH)
+    mr = pd.alloc(100_000, BOTH, scope="pd")
     for call in (mr.capability, mr.revoke):
         with pytest.raises(srdma.LocalError, match="registered without proof=True"):
             call()
@@ -526,7 +565,7 @@ def test_registered_memory_outlives_unreferenced_objects(worker):
 
     def forget():
         context = srdma.Context(worker.path)
-        srdma.PD(context, ring=64).reg_mr(buffer, WRITABLE)
+        srdma.PD(context, ring=64).reg_mr(buffer, WRITABLE, scope="pd")
         return weakref.ref(context)
 
     context = forget()
@@ -540,7 +579,7 @@ def test_registered_memory_outlives_unreferenced_objects(worker):
 
 def test_memory_that_the_worker_keeps_is_never_freed(worker, pd):
     buffer = bytearray(5000)
-    mr = pd.reg_mr(buffer, WRITABLE)
+    mr = pd.reg_mr(buffer, WRITABLE, scope="pd")
 
     def refuse(leg, body, fds):
         raise Refuse(errno.EBUSY, "no")

@@ -82,9 +82,7 @@ def test_description() -> None:
         (["spiffe://x/a"], True),
         (["spiffe://x/b", "spiffe://x/*"], True),
         (["spiffe://x/b"], False),
-        (["spiffe://*/a"], True),
         (["spiffe://x/*a*"], True),
-        (["*"], False),
         ([""], False),
         (["spiffe://x/?"], False),
         (["spiffe://x/[a-z]"], False),
@@ -102,7 +100,7 @@ def test_identity(allowed: list[str], good: bool) -> None:
         check_identity("spiffe://x/a", allowed)
 
 
-@pytest.mark.parametrize("pattern", ["spiffe://x/*", "spiffe://*/b", "spiffe://x/a*"])
+@pytest.mark.parametrize("pattern", ["spiffe://x/*", "spiffe://x/a*"])
 def test_star_does_not_match_a_slash(pattern: str) -> None:
     with pytest.raises(ExchangeError):
         check_identity("spiffe://x/a/b", [pattern])

@@ -186,6 +186,7 @@ REGION = target.Registered(
 )
 PLAIN = replace(REGION, access=BOTH)
 PEER = target.Peer(pd=1, qpn=5, proves=True)
+ALICE = memory.holder_id("spiffe://example.org/alice")
 CLAIM = target.Claim(depth=0, holder=bytes(16), expiry=0, proof=bytes(16), data=b"")
 
 
@@ -202,6 +203,8 @@ def want(right: int = memory.WRITE, rkey: int = 7, start: int = 4096, length: in
         (PLAIN, replace(PEER, pd=2), want(), None, "WRONG_PD"),
         (PLAIN, replace(PEER, qpn=6), want(), None, "QP_SCOPE"),
         (replace(PLAIN, scope=0), replace(PEER, qpn=6), want(), None, "NONE"),
+        (replace(PLAIN, scope_holder=bytes(15) + b"a"), PEER, want(), None, "QP_SCOPE"),
+        (replace(PLAIN, scope_holder=ALICE), replace(PEER, holder=ALICE), want(), None, "NONE"),
         (replace(PLAIN, access=2), PEER, want(memory.READ), None, "NO_RIGHT"),
         (replace(PLAIN, access=4), PEER, want(memory.WRITE), None, "NO_RIGHT"),
         (PLAIN, PEER, want(memory.ATOMIC, length=8), None, "NO_RIGHT"),

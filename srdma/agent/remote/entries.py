@@ -21,6 +21,7 @@ from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
+from srdma.uri import check as check_uri
 
 KEYS = {"name", "identity", "identities", "listen", "quota", "clock"}
 CONTROL_KEYS = {"listen", "path"}
@@ -210,6 +211,10 @@ def exact_identity(what: str, value: object) -> str:
     """One identity, not a pattern. Raises ValueError."""
     if not isinstance(value, str) or not value or "*" in value:
         raise ValueError(f"{what} must be one identity (URI), not a pattern")
+    try:
+        check_uri(value)
+    except ValueError as error:
+        raise ValueError(f"{what} {value!r} is no identity: {error}") from None
     return value
 
 

@@ -49,10 +49,13 @@ static int setup(void **state)
 /* A WRITE of LEN bytes to the region. */
 static struct srdma_mr_want whole(void)
 {
+	static const uint8_t nobody[SRDMA_MEMKEY_HOLDER_LEN];
+
 	return (struct srdma_mr_want){
 		.leg = leg_at(leg),
 		.qpn = QPN,
 		.key = KEY,
+		.holder = nobody,
 		.right = WRITE,
 		.addr = region.base,
 		.len = region.length,
@@ -155,6 +158,33 @@ static void test_pd_and_scope(void **state)
 	expect(want, SRDMA_REASON_QP_SCOPE);
 }
 
+/* Neither scope concerns the QPs of the region's own host. */
+static void test_scope_of_an_identity(void **state)
+{
+	static const uint8_t alice[SRDMA_MEMKEY_HOLDER_LEN] =
+		"alice's 16 bytes";
+	static const uint8_t bob[SRDMA_MEMKEY_HOLDER_LEN] = "alice's 16 byteZ";
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	memcpy(mr.scope_holder, alice, sizeof(alice));
+	expect(want, SRDMA_REASON_QP_SCOPE); /* a peer without an identity */
+	want.holder = alice;
+	expect(want, SRDMA_REASON_NONE);
+	mr.scope_qpn = QPN + 1; /* both scopes hold */
+	expect(want, SRDMA_REASON_QP_SCOPE);
+	mr.scope_qpn = 0;
+	want.holder = bob;
+	expect(want, SRDMA_REASON_QP_SCOPE);
+	mr.access |= SRDMA_ACCESS_LOCAL_WRITE;
+	mr.scope_qpn = QPN + 1;
+	for (uint32_t right = 0; right <= SRDMA_ACCESS_LOCAL_WRITE; right++) {
+		want.right = right;
+		want.holder = NULL;
+		expect(want, SRDMA_REASON_NONE);
+	}
+}
+
 static void test_deregistered_region(void **state)
 {
 	(void)state;
@@ -172,6 +202,7 @@ int main(void)
 		X(test_key),
 		X(test_rights),
 		X(test_pd_and_scope),
+		X(test_scope_of_an_identity),
 		X(test_deregistered_region),
 	};
 

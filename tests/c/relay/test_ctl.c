@@ -29,7 +29,7 @@ static const struct {
 	[SRDMA_CTL_HELLO] = { "HELLO", { FIXED(4), FIXED(16 + 3 * 64 + 56) } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { FIXED(8), FIXED(4 + 16 + 64) } },
 	[SRDMA_CTL_ATTACH] = { "ATTACH", { FIXED(16), FIXED(72) } },
-	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(44), FIXED(4) } },
+	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(300), FIXED(4) } },
 	[SRDMA_CTL_DEREG_MR] = { "DEREG_MR", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_INIT] = { "INIT",
 			     { FIXED(20), FIXED(4 + 16 + 8 + 12 + 32 + 64) } },
@@ -220,13 +220,16 @@ static void test_reg_mr_layout(void **state)
 	m.reg_mr.mr.region.fd_offset = 12;
 	m.reg_mr.mr.log2_block = 13;
 	m.reg_mr.mr.depth = 14;
-	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 56);
+	strcpy(m.reg_mr.identity, "spiffe://x/y");
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 312);
 	assert_memory_equal(out + 12,
 			    "\0\0\0\1\0\0\0\7\1\2\3\4\5\6\7\x08"
 			    "\0\0\0\0\0\0\0\x09\0\0\0\x0a\0\0\0\x0b"
 			    "\0\0\0\0\0\0\0\x0c\x0d\x0e\0\0",
 			    44);
-	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 56), 0);
+	assert_string_equal((char *)out + 56, "spiffe://x/y");
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 312), 0);
+	assert_string_equal(back.reg_mr.identity, "spiffe://x/y");
 	assert_int_equal(back.reg_mr.mr.region.fd_offset, 12);
 	assert_int_equal(back.reg_mr.mr.scope_qpn, 11);
 }
@@ -427,9 +430,12 @@ static void test_reserved_bytes_must_be_zero(void **state)
 		uint8_t kind;
 		unsigned len, at, size;
 	} zeros[] = {
-		{ SRDMA_CTL_REG_MR, 44, 42, 2 }, { SRDMA_CTL_KEYS, 492, 10, 2 },
-		{ SRDMA_CTL_KEY, 36, 6, 2 },	 { SRDMA_CTL_CAP, 48, 29, 3 },
-		{ SRDMA_CTL_REKEY, 40, 6, 2 },	 { SRDMA_CTL_PROVE, 72, 5, 3 },
+		{ SRDMA_CTL_REG_MR, 300, 42, 2 },
+		{ SRDMA_CTL_KEYS, 492, 10, 2 },
+		{ SRDMA_CTL_KEY, 36, 6, 2 },
+		{ SRDMA_CTL_CAP, 48, 29, 3 },
+		{ SRDMA_CTL_REKEY, 40, 6, 2 },
+		{ SRDMA_CTL_PROVE, 72, 5, 3 },
 	};
 	uint8_t in[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m;

@@ -39,8 +39,9 @@ static void expect_event(struct pair *p, int side, uint32_t reason)
 	assert_int_equal(r.vendor_err, reason);
 }
 
-static uint32_t new_mr(struct pair *p, int side, uint32_t access,
-		       uint32_t scope)
+/* scope: a QP, or 0; holder: an identity, or NULL. */
+static uint32_t new_scoped_mr(struct pair *p, int side, uint32_t access,
+			      uint32_t scope, const uint8_t *holder)
 {
 	struct side *s = &p->side[side];
 	struct srdma_mr_params mp = {
@@ -52,8 +53,16 @@ static uint32_t new_mr(struct pair *p, int side, uint32_t access,
 	};
 	uint32_t key;
 
+	if (holder)
+		memcpy(mp.scope_holder, holder, sizeof(mp.scope_holder));
 	assert_int_equal(srdma_relay_mr_reg(s->relay, s->leg, &mp, &key), 0);
 	return key;
+}
+
+static uint32_t new_mr(struct pair *p, int side, uint32_t access,
+		       uint32_t scope)
+{
+	return new_scoped_mr(p, side, access, scope, NULL);
 }
 
 /*
@@ -151,6 +160,38 @@ static void test_address_overflow_is_refused(void **state)
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_OUT_OF_BOUNDS);
 	pair_close(&p);
+}
+
+/* The peer of all QPs is one identity: its regions are open to each QP, and those
+ * of another identity to none. */
+static void test_scope_of_another_identity_is_refused(void **state)
+{
+	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ,
+				       SRDMA_DESC_FETCH_ADD };
+	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
+	struct srdma_desc d;
+	struct pair p;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ops); i++) {
+		pair_defaults(&p);
+		open_pair(&p);
+		pair_connect(&p, 1);
+		pair_holder(0, holder);
+		d = request(&p, ops[i], 8);
+		d.rkey = new_scoped_mr(&p, 1, 15, 0, holder);
+		for (int qp = 0; qp < 2; qp++) {
+			d.qpn = p.side[0].qp[qp].qpn;
+			pair_post(&p, 0, d, NULL);
+			pair_settle(&p);
+			pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+		}
+		holder[15] ^= 1;
+		d.rkey = new_scoped_mr(&p, 1, 15, 0, holder);
+		d.qpn = 0;
+		refused(&p, d, SRDMA_REASON_QP_SCOPE);
+		pair_close(&p);
+	}
 }
 
 static void test_other_scope_or_pd_is_refused(void **state)
@@ -940,6 +981,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_remote_access_checks),
 		cmocka_unit_test(test_address_overflow_is_refused),
+		cmocka_unit_test(test_scope_of_another_identity_is_refused),
 		cmocka_unit_test(test_other_scope_or_pd_is_refused),
 		cmocka_unit_test(test_local_access_checks),
 		cmocka_unit_test(

@@ -23,7 +23,9 @@ static const char *identity_of(const char *name, const char *usual)
 static void open_end(struct end *e, const char *worker, const char *agent,
 		     uint32_t access)
 {
-	const struct srdma_mr_attr attr = { .length = SIZE, .access = access };
+	const struct srdma_mr_attr attr = { .length = SIZE,
+					    .access = access,
+					    .whole_pd = access != 0 };
 	const struct srdma_qp_attr qp = { .sq = DEPTH, .rq = DEPTH };
 
 	ok(srdma_open_device(&e->device, getenv(worker), getenv(agent)));

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "tests.h"
 
 #include <errno.h>
@@ -98,6 +100,40 @@ void test_wrong_rkey(void **state)
 	assert_int_equal(wc.status, SRDMA_WC_WR_FLUSH_ERR);
 }
 
+/* A region of b for the identity of a, then one for another. */
+void test_scope_of_an_identity(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_RDMA_WRITE, 8);
+	struct srdma_connection_info peer;
+	struct srdma_mr_attr attr = {
+		.length = 8,
+		.access = SRDMA_ACCESS_LOCAL_WRITE | SRDMA_ACCESS_REMOTE_WRITE,
+		.identity = peer.identity,
+	};
+	struct srdma_mr_info info;
+	struct srdma_mr *mr[2];
+	struct srdma_wc wc;
+
+	srdma_query_connection(p->b.connection, &peer);
+	ok(srdma_alloc_mr(&mr[0], p->b.pd, &attr));
+	attr.identity = "spiffe://test/another";
+	ok(srdma_alloc_mr(&mr[1], p->b.pd, &attr));
+	srdma_query_mr(mr[0], &info);
+	wr.remote_addr = (uintptr_t)info.addr;
+	wr.rkey = info.key;
+	pair_run(p, &wr, SRDMA_WC_RDMA_WRITE);
+	srdma_query_mr(mr[1], &info);
+	wr.remote_addr = (uintptr_t)info.addr;
+	wr.rkey = info.key;
+	ok(srdma_post_send(p->a.qp, &wr, NULL));
+	wc = pair_next(&p->a);
+	assert_int_equal(wc.status, SRDMA_WC_REM_ACCESS_ERR);
+	assert_int_equal(wc.vendor_err, SRDMA_REASON_QP_SCOPE);
+	ok(srdma_dereg_mr(mr[0]));
+	ok(srdma_dereg_mr(mr[1]));
+}
+
 void test_destroyed_peer(void **state)
 {
 	struct pair *p = *state;
@@ -139,6 +175,7 @@ void test_illegal_regions(void **state)
 	struct pair *p = *state;
 	struct srdma_mr *mr;
 	struct srdma_mr_attr attr = { .length = 100, .addr = &mr };
+	char long_uri[SRDMA_IDENTITY_LEN + 1] = "";
 
 	assert_int_equal(srdma_alloc_mr(&mr, p->a.pd, &attr), -EINVAL);
 	attr.addr = NULL;
@@ -147,6 +184,19 @@ void test_illegal_regions(void **state)
 	expect_mr(p, attr, -ENOTSUP);
 	attr.access = SRDMA_ACCESS_REMOTE_WRITE; /* without LOCAL_WRITE */
 	expect_mr(p, attr, -EINVAL);
+	attr.access |= SRDMA_ACCESS_LOCAL_WRITE; /* without a scope */
+	expect_mr(p, attr, -EINVAL);
+	assert_non_null(strstr(srdma_error_text(), "whole_pd for all peers"));
+	attr.whole_pd = 1;
+	attr.identity = "spiffe://test/a"; /* two scopes */
+	expect_mr(p, attr, -EINVAL);
+	attr.whole_pd = 0;
+	attr.identity = ""; /* no identity has it */
+	expect_mr(p, attr, -EINVAL);
+	memset(long_uri, 'x', sizeof(long_uri) - 1);
+	attr.identity = long_uri;
+	expect_mr(p, attr, -EINVAL);
+	attr.identity = NULL;
 	attr.access = 0;
 	attr.length = 0;
 	expect_mr(p, attr, -EINVAL);

@@ -104,7 +104,7 @@ class Host(HostB):
 
     def modes_open(self, worker: str, size: int) -> dict[str, Any]:
         self._pd_ = self._pd(worker)
-        self._plain = self._pd_.alloc(size, RIGHTS)
+        self._plain = self._pd_.alloc(size, RIGHTS, scope="pd")
         token, remote = self._pd_.token, self._plain.remote().to_bytes()
         return {"token": token, "remote": remote, **self._prove(self._pd_, size)}
 

@@ -38,7 +38,7 @@ def pair(workers, pki):
 
 def test_write_read_and_send_of_every_size(pair):
     """WRITE with immediate, READ and SEND, with unregistered memory at the client."""
-    target = pair.b.pd.alloc(2 << 20, ALL)
+    target = pair.b.pd.alloc(2 << 20, ALL, scope="pd")
     for size in SIZES:
         data = pattern(size, size)
         message = run(pair.server.qp.recv, WAIT)
@@ -53,7 +53,10 @@ def test_write_read_and_send_of_every_size(pair):
 
 def test_registered_memory_without_a_copy(pair):
     memory = bytearray(pattern(100_000))
-    with pair.a.pd.reg_mr(memory, ALL) as mr, pair.b.pd.alloc(100_000, ALL) as target:
+    with (
+        pair.a.pd.reg_mr(memory, ALL, scope="pd") as mr,
+        pair.b.pd.alloc(100_000, ALL, scope="pd") as target,
+    ):
         pair.client.qp.write(mr[3:90_001], target.remote(), 1, timeout=WAIT)
         assert target.buf[1:89_999] == pattern(100_000)[3:90_001]
         pair.server.qp.write(b"back", mr.remote(), 99_996, timeout=WAIT)
@@ -62,7 +65,7 @@ def test_registered_memory_without_a_copy(pair):
 
 def test_two_threads_wait_on_one_pd(pair):
     """A thread may handle completions of the other thread, but does not consume its wake-up."""
-    target = pair.b.pd.alloc(2, ALL)
+    target = pair.b.pd.alloc(2, ALL, scope="pd")
 
     def many(at: int) -> None:
         for n in range(TURNS):
@@ -77,7 +80,7 @@ def test_mac_suite_and_refusal(workers, join):
     pair = join.connect(
         *(join.host(worker, ring=512) for worker in workers), suites=["hmac-sha256"], timeout=WAIT
     )
-    mr = pair.b.pd.alloc(100, Access.REMOTE_READ)
+    mr = pair.b.pd.alloc(100, Access.REMOTE_READ, scope="pd")
     assert pair.client.qp.read(mr.remote(), timeout=WAIT) == bytes(100)
     with pytest.raises(srdma.WCError) as e:
         pair.client.qp.write(b"x", mr.remote(), timeout=WAIT)
@@ -123,7 +126,7 @@ def test_failed_leg_ends_its_qps_and_a_new_leg_works(workers, join):
     """The leg fails while the worker lives. The worker ends the QPs of the leg by itself and
     accepts a new leg."""
     pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
-    target = pair.b.pd.alloc(8, ALL)
+    target = pair.b.pd.alloc(8, ALL, scope="pd")
     receiving = run(pair.server.qp.recv, WAIT)
     pair.b.pd._leg._end("as a device that is down does")
     with pytest.raises(srdma.RemoteError, match="PEER_HOST_GONE"):

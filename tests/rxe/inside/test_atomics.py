@@ -31,7 +31,7 @@ def test_atomics(stage, join):
     a, b = (join.host(worker, ring=1024) for worker in stage.secure.workers)
     pairs = [join.connect(a, b, timeout=WAIT) for _ in range(2)]
     qp = pairs[0].client.qp
-    target = b.pd.alloc(4096, ALL)
+    target = b.pd.alloc(4096, ALL, scope="pd")
     remote = target.remote()
 
     assert qp.fetch_add(remote, 8, TOP, timeout=WAIT) == 0

@@ -38,7 +38,7 @@ def pair(stage, join):
 
 
 def test_requests_survive_a_stall_of_the_leg(stage, pair):
-    target = pair.b.pd.alloc(SIZE, RIGHTS)
+    target = pair.b.pd.alloc(SIZE, RIGHTS, scope="pd")
     data = bytes(range(256)) * (SIZE // 256)
     with ThreadPoolExecutor(1) as pool:
         with netem(stage.ends, CUT):
@@ -52,7 +52,10 @@ def test_requests_survive_a_stall_of_the_leg(stage, pair):
 
 def test_lost_link_ends_a_used_leg_with_named_errors(stage, pair):
     """DMA to host A is under way at the worker, and a request of host A is on its way to it."""
-    theirs, ours = pair.a.pd.alloc(SIZE, RIGHTS), pair.b.pd.alloc(SIZE, RIGHTS)
+    theirs, ours = (
+        pair.a.pd.alloc(SIZE, RIGHTS, scope="pd"),
+        pair.b.pd.alloc(SIZE, RIGHTS, scope="pd"),
+    )
     data = bytes(SIZE)
     with ThreadPoolExecutor(2) as pool, netem(stage.ends, CUT):
         to_a = pool.submit(pair.server.qp.write, data, theirs.remote(), timeout=WAIT)

@@ -78,7 +78,7 @@ def ends(stage: RxeStage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_data_of_two_hosts(stage: RxeStage, ends: Ends) -> None:
     """WRITE, READ, SEND and atomics, renewal, and no plaintext on the wire."""
     stage.wire.forget()
-    source, sink = ends.pds[0].alloc(SIZE), ends.pds[1].alloc(SIZE, ALL)
+    source, sink = ends.pds[0].alloc(SIZE), ends.pds[1].alloc(SIZE, ALL, scope="pd")
     source.buf[:] = os.urandom(SIZE)
     wanted = hashlib.sha256(source.buf).digest()
     client, server = ends.connect()
@@ -172,7 +172,7 @@ def test_doctor(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_programs_come_back(ends: Ends, who: str) -> None:
     """One process of the control link starts again while requests go on. No request fails, and the
     program can make objects, connections and secrets afterwards."""
-    source, sink = ends.pds[0].alloc(4096), ends.pds[1].alloc(4096, ALL)
+    source, sink = ends.pds[0].alloc(4096), ends.pds[1].alloc(4096, ALL, scope="pd")
     source.buf[:] = os.urandom(4096)
     ended: Agent = ends.proxies[0] if who == "proxy" else ends.nics[0].agent
     client, server = ends.connect()

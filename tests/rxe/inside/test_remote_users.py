@@ -87,7 +87,7 @@ def add(file: Path, more: str) -> None:
 )
 def test_program_sees_nothing_of_another(scene: Scene, who: str, name: str, identity: str) -> None:
     owner, thief, host = scene.owner, scene.others[who], scene.peer
-    owner.does(f"m = pd.alloc(64, {RIGHTS}); m.buf[:] = bytes(64)")
+    owner.does(f"m = pd.alloc(64, {RIGHTS}, scope='pd'); m.buf[:] = bytes(64)")
     remote = srdma.RemoteMR.parse(owner.ask("show(str(m.remote()))"))
     with scene.connect(owner, "host-a", A) as server, scene.connect(thief, name, identity) as its:
         assert (server.identity, its.identity) == (A, identity)

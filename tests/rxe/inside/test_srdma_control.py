@@ -51,7 +51,7 @@ def test_data_of_two_hosts(nics: list[SmallNic]) -> None:
             stack.callback(agent.kill)
             ctx = stack.enter_context(srdma.Context(proxy.socket, agent=agent.socket, timeout=WAIT))
             pds.append(stack.enter_context(srdma.PD(ctx)))
-        source, sink = pds[0].alloc(1 << 20), pds[1].alloc(1 << 20, ALL)
+        source, sink = pds[0].alloc(1 << 20), pds[1].alloc(1 << 20, ALL, scope="pd")
         source.buf[:] = os.urandom(1 << 20)
         with srdma.listen(
             ("127.0.0.1", 0), pds[1], identity="host-b", peer=A, timeout=WAIT
@@ -95,7 +95,7 @@ def test_programs_come_back(nics: list[SmallNic], who: str) -> None:
             ctx = stack.enter_context(srdma.Context(worker, agent=agent.socket, timeout=WAIT))
             assert not ctx.remote
             pds.append(stack.enter_context(srdma.PD(ctx)))
-        source, sink = pds[0].alloc(4096), pds[1].alloc(4096, ALL)
+        source, sink = pds[0].alloc(4096), pds[1].alloc(4096, ALL, scope="pd")
         source.buf[:] = os.urandom(4096)
         address = ("127.0.0.1", 0)
         listener = srdma.listen(address, pds[1], identity="host-b", peer=A, timeout=WAIT)

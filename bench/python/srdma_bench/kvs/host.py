@@ -66,7 +66,9 @@ class Served(Serving):
         """
         self._there = self._stack.enter_context(self._listener.accept(WAIT))
         for qp in self._there.qps:
-            region = self._pd.alloc(self._slots * _kvs.SLOT_LEN, ACCESS, qp=qp, proof=self._proof)
+            region = self._pd.alloc(
+                self._slots * _kvs.SLOT_LEN, ACCESS, scope=qp, proof=self._proof
+            )
             self._regions.append(self._stack.enter_context(region))
         served = [
             (qp.qp_num, sq, self._slots, region.buf)

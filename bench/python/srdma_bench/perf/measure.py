@@ -165,7 +165,7 @@ class Place:
         """region: bytes of each; proof: the target needs a memory proof (key modes with `mem`)."""
         self.pd = pd
         self.source = pd.alloc(region, Access.LOCAL_WRITE)
-        self.target = pd.alloc(region, ACCESS, proof=proof)
+        self.target = pd.alloc(region, ACCESS, scope="pd", proof=proof)
         self.landing = pd.alloc(region, Access.LOCAL_WRITE)  # received messages and READ data
 
     def offer(self) -> bytes:

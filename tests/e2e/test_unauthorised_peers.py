@@ -1,6 +1,6 @@
-"""Programs that wait for a peer go on waiting when strangers connect (agent.md 3).
+"""Programs that wait for a peer go on waiting when unauthorised peers connect (agent.md 3).
 
-Goal: whatever a stranger sends before it is authorised, the program that waits neither ends nor
+Goal: whatever such a peer sends, the program that waits neither ends nor
 reports an error, and serves the next authorised peer.
 """
 
@@ -32,9 +32,9 @@ BAD_CLIENT_HELLO = b"\x16\x03\x01\x00\x80\x01\x00\x00\x7c\x03\x03" + bytes(range
 
 
 @pytest.fixture(scope="module")
-def strangers(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def others(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Identities that the programs under test must refuse: a of another CA, c of the same."""
-    folder = tmp_path_factory.mktemp("strangers")
+    folder = tmp_path_factory.mktemp("others")
     create_ca(folder, "other")
     issue(folder, A, folder / "a")
     issue(pki, "spiffe://test/c", folder / "c")
@@ -75,14 +75,14 @@ def reset(port: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def call(port: int, pki: Path, strangers: Path, stack: contextlib.ExitStack) -> None:
-    """All strangers, one after the other. Two that are silent stay until the stack closes."""
+def call(port: int, pki: Path, others: Path, stack: contextlib.ExitStack) -> None:
+    """All of them, one after the other. Two that are silent stay until the stack closes."""
     for _ in range(2):
         stack.enter_context(socket.create_connection(("127.0.0.1", port), WAIT))
     say(port, b"hello\n")
     say(port, BAD_CLIENT_HELLO)
     reset(port)
-    for certificate in (None, strangers / "a", strangers / "c"):
+    for certificate in (None, others / "a", others / "c"):
         visit(port, certificate)
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), WAIT):
         pass  # a port scan
@@ -99,7 +99,7 @@ def srdma_runs() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.mark.parametrize("command", ["recv", "perf"])
 def test_command_waits_for_an_authorised_peer(
-    command: str, site: Site, pki: Path, strangers: Path, tmp_path: Path,
+    command: str, site: Site, pki: Path, others: Path, tmp_path: Path,
     srdma_runs: list[subprocess.Popen[bytes]],
 ) -> None:  # fmt: skip
     def run(*words: str) -> subprocess.Popen[bytes]:
@@ -117,7 +117,7 @@ def test_command_waits_for_an_authorised_peer(
     told = json.loads(server.stdout.readline())["listening"]
     port = int(told.rpartition(":")[2]) if command == "recv" else told[0]
     with contextlib.ExitStack() as stack:
-        call(port, pki, strangers, stack)
+        call(port, pki, others, stack)
         assert server.poll() is None
         if command == "recv":
             client = run("send", str(pki / "a.pem"), f"127.0.0.1:{port}", *calls)
@@ -133,7 +133,7 @@ def test_command_waits_for_an_authorised_peer(
 @pytest.mark.parametrize("kind", ["private", "system"])
 @pytest.mark.skipif(not EXAMPLES.exists(), reason="libsrdma was not built: install libcbor")
 def test_c_program_waits_for_an_authorised_peer(
-    kind: str, site: Site, pki: Path, strangers: Path, tmp_path: Path
+    kind: str, site: Site, pki: Path, others: Path, tmp_path: Path
 ) -> None:
     with contextlib.ExitStack() as stack:
         if kind == "private":
@@ -148,7 +148,7 @@ def test_c_program_waits_for_an_authorised_peer(
         server = Program("pingpong", site.b.control, sockets[1], "server", names[1], A)
         port = server.port()
         with contextlib.ExitStack() as silent:
-            call(int(port), pki, strangers, silent)
+            call(int(port), pki, others, silent)
             assert server.process.poll() is None, server.result()
             client = Program(
                 "pingpong", site.a.control, sockets[0], "client", names[0], B, port, "3"
