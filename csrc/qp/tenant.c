@@ -54,6 +54,8 @@ void srdma_tenant_leave(struct srdma_tenant_table *t,
 
 void srdma_tenant_begin(struct srdma_tenant_table *t, uint64_t now)
 {
+	if (!t->seen)
+		return;
 	if (t->seen > 1)
 		t->until = now + SRDMA_SECOND;
 	t->seen = t->most = 0;

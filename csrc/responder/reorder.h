@@ -61,7 +61,7 @@ void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p);
  * buffer is free, the last packets of a larger holder (share.h) are released.
  * The caller fills in the claim of *out. 0; -EALREADY: the packet is kept
  * already; -EINVAL: it overlaps another packet, which a correct peer does not
- * send; -ENOSPC: the limit of the QP, or nobody holds more.
+ * send; -ENOSPC: the limit of the QP, or no QP holds more.
  */
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 		       struct srdma_buf **buf, int bufs,

@@ -26,7 +26,7 @@ enum {
 	AHEAD = 256,	   /* packets of the rivals that wait at the target */
 };
 
-/* What the rivals do. next: their next packet, of QP i (from 1). */
+/* A way to misbehave. next: the next packet of rival i (from 1). */
 struct way {
 	const char *name;
 	struct srdma_packet (*next)(struct scene *s, int i);
