@@ -16,7 +16,7 @@
 #include "peer.h"
 
 enum {
-	MAX_CONNECTIONS = LEGS_USERS,
+	MAX_CONNECTIONS = LEGS_USERS, /* the ledger has the same limit */
 	/*
 	 * queued responses per client; at the limit its requests are not read
 	 */
@@ -230,7 +230,7 @@ static void connection_run(struct connection *conn, uint32_t events)
 		connection_close(conn);
 }
 
-/* The index of a free connection slot, or MAX_CONNECTIONS. */
+/* The index of a free connection slot. There is one if the ledger has room. */
 static unsigned free_number(const struct control *c)
 {
 	unsigned i = 0;
@@ -259,38 +259,62 @@ static int peer_allowed(const struct control *c, int fd, struct ucred *peer)
 	return 0;
 }
 
+/* Charge the connection to an account. If that is refused, tell the client. */
+static int account_join(const struct control *c, struct connection *conn)
+{
+	struct answer refusal = { .len = 0 };
+	int rc = requests_join(c->requests, &conn->client, &refusal);
+
+	if (rc < 0)
+		packet_send(conn->fd, refusal.data, refusal.len, refusal.fds);
+	return rc;
+}
+
+static struct connection *connection_create(struct control *c, int fd,
+					    const struct ucred *peer)
+{
+	struct connection *conn = calloc(1, sizeof(*conn));
+
+	if (!conn)
+		return NULL;
+	conn->client.number = free_number(c);
+	conn->client.pid = peer->pid;
+	conn->client.uid = peer->uid;
+	conn->client.pidfd = -1;
+	conn->control = c;
+	conn->fd = fd;
+	conn->watched = EPOLLIN;
+	return conn;
+}
+
 static int connection_add(struct control *c, int fd)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	struct connection *conn;
 	struct ucred peer;
-	unsigned number = free_number(c);
+	int rc;
 
 	if (!peer_allowed(c, fd, &peer))
 		return -EPERM;
-	if (number == MAX_CONNECTIONS) {
-		log_info(
-			"refused process %d: all %d control connections are in use",
-			peer.pid, MAX_CONNECTIONS);
-		return -ENOSPC;
-	}
-	conn = calloc(1, sizeof(*conn));
+	conn = connection_create(c, fd, &peer);
 	if (!conn)
 		return -ENOMEM;
-	conn->client.number = number;
-	conn->client.pid = peer.pid;
-	conn->client.uid = peer.uid;
-	conn->control = c;
-	conn->fd = fd;
-	conn->watched = EPOLLIN;
+	rc = account_join(c, conn);
+	if (rc < 0)
+		goto free_connection;
 	ev.data.ptr = conn;
 	if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
-		free(conn);
-		return -ENOMEM;
+		rc = -ENOMEM;
+		goto leave_account;
 	}
 	conn->client.pidfd = peer_pidfd(fd);
-	c->connection[number] = conn;
+	c->connection[conn->client.number] = conn;
 	return 0;
+leave_account:
+	requests_leave(c->requests, &conn->client);
+free_connection:
+	free(conn);
+	return rc;
 }
 
 /*
@@ -356,11 +380,6 @@ uint64_t control_timer(const struct control *c)
 int control_fd(const struct control *c)
 {
 	return c->epoll;
-}
-
-uint32_t control_qps(const struct control *c)
-{
-	return requests_qps(c->requests);
 }
 
 static int epoll_open(struct control *c)

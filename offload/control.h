@@ -31,7 +31,5 @@ void control_run(struct control *c);
 unsigned control_poll(struct control *c);
 /* See requests_timer(). */
 uint64_t control_timer(const struct control *c);
-/* Number of QPs of all legs. */
-uint32_t control_qps(const struct control *c);
 
 #endif

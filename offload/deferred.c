@@ -93,8 +93,6 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 		rc = srdma_relay_qp_destroy(relay, leg, d->number);
 		if (rc == -EINPROGRESS)
 			return WAITING;
-		if (rc == 0)
-			legs_count_qp(l->legs, d->leg, -1);
 		return 0; /* destroyed, by this or another request */
 	}
 	rc = srdma_relay_qp_state(relay, leg, d->number, &reason);

@@ -1,16 +1,14 @@
 #include "legs.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/time.h"
 
 static struct leg_entry *entry_of(struct legs *t, uint32_t id)
 {
-	for (int i = 0; id != 0 && i < SRDMA_MAX_LEGS; i++)
-		if (t->entry[i].id == id)
-			return &t->entry[i];
-	return NULL;
+	struct leg_entry *e = &t->entry[id % SRDMA_MAX_LEGS];
+
+	return id && e->id == id ? e : NULL;
 }
 
 static int has(const uint64_t *set, unsigned user)
@@ -58,7 +56,6 @@ static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
 static void keep(struct legs *t, struct leg_entry *e)
 {
 	e->until = srdma_relay_now(t->relay) + e->opener.keep * SRDMA_SECOND;
-	accounts_hold(e->opener.account);
 	t->kept++;
 }
 
@@ -67,7 +64,6 @@ static void unkeep(struct legs *t, struct leg_entry *e)
 	if (!e->until)
 		return;
 	e->until = 0;
-	accounts_release(e->opener.account);
 	t->kept--;
 }
 
@@ -77,23 +73,19 @@ static void forget(struct legs *t, struct leg_entry *e)
 	memset(e, 0, sizeof(*e));
 }
 
-int legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
-	     const struct legs_opener *opener)
+void legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
+	      const struct legs_opener *opener)
 {
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
-		struct leg_entry *e = &t->entry[i];
+	const uint32_t id = srdma_relay_leg_id(leg);
+	/* Of living legs only one has this place (relay.h). */
+	struct leg_entry *e = &t->entry[id % SRDMA_MAX_LEGS];
 
-		/* A leg may have ended while its connection stays (verbs). */
-		if (living(t, e))
-			continue;
-		forget(t, e);
-		e->id = srdma_relay_leg_id(leg);
-		e->opener = *opener;
-		put(e->users, user);
-		put(e->owners, user);
-		return 0;
-	}
-	return -ENOSPC;
+	/* A leg may have ended while its connection stays (verbs). */
+	forget(t, e);
+	e->id = id;
+	e->opener = *opener;
+	put(e->users, user);
+	put(e->owners, user);
 }
 
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg)
@@ -142,60 +134,11 @@ int legs_used_by(const struct legs *t, unsigned user)
 	return 0;
 }
 
-struct legs_usage legs_usage(const struct legs *t, const struct account *a)
-{
-	struct legs_usage sum = { 0 };
-
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
-		const struct leg_entry *e = &t->entry[i];
-		const struct srdma_leg *leg;
-		struct srdma_leg_memory memory;
-
-		leg = e->opener.account == a ? living(t, e) : NULL;
-		if (!leg)
-			continue;
-		memory = srdma_relay_leg_memory(leg);
-		sum.legs++;
-		sum.qps += e->qps;
-		sum.regions += memory.regions;
-		sum.bytes += memory.bytes;
-	}
-	return sum;
-}
-
-/* The leg of an entry if the QP is on it. */
-static struct srdma_leg *has_qp(const struct legs *t, const struct leg_entry *e,
-				uint32_t qpn)
-{
-	struct srdma_leg *leg;
-	uint32_t reason;
-
-	if (e->id == 0)
-		return NULL;
-	leg = srdma_relay_leg_by_id(t->relay, e->id);
-	if (leg && srdma_relay_qp_state(t->relay, leg, qpn, &reason) > 0)
-		return leg;
-	return NULL;
-}
-
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn)
 {
-	struct srdma_leg *leg = NULL;
+	struct srdma_leg *leg = srdma_relay_leg_of_qp(t->relay, qpn);
 
-	for (int i = 0; i < SRDMA_MAX_LEGS && !leg; i++) {
-		if (may_use(t, &t->entry[i], user))
-			leg = has_qp(t, &t->entry[i], qpn);
-	}
-	return leg;
-}
-
-int legs_know_qp(const struct legs *t, uint32_t qpn)
-{
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
-		if (has_qp(t, &t->entry[i], qpn))
-			return 1;
-	}
-	return 0;
+	return leg ? legs_find(t, user, srdma_relay_leg_id(leg)) : NULL;
 }
 
 static void end(struct legs *t, struct leg_entry *e)
@@ -211,8 +154,7 @@ static int is_kept(const struct legs *t, const struct leg_entry *e)
 {
 	const struct srdma_leg *leg = living(t, e);
 
-	return e->opener.account && e->opener.keep && leg &&
-	       srdma_relay_leg_was_up(leg);
+	return e->opener.keep && leg && srdma_relay_leg_was_up(leg);
 }
 
 void legs_leave(struct legs *t, unsigned user)
@@ -255,23 +197,4 @@ uint64_t legs_timer(const struct legs *t)
 		if (t->entry[i].until && t->entry[i].until < first)
 			first = t->entry[i].until;
 	return first;
-}
-
-void legs_count_qp(struct legs *t, uint32_t id, int change)
-{
-	struct leg_entry *e = entry_of(t, id);
-
-	if (e)
-		e->qps += (uint32_t)change;
-}
-
-uint32_t legs_qps(const struct legs *t)
-{
-	uint32_t n = 0;
-
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
-		if (t->entry[i].id != 0 &&
-		    srdma_relay_leg_by_id(t->relay, t->entry[i].id))
-			n += t->entry[i].qps;
-	return n;
 }

@@ -10,16 +10,15 @@
 
 #include <stdint.h>
 
-#include "accounts.h"
 #include "relay/relay.h"
 
-enum { LEGS_USERS = ACCOUNTS_CONNECTIONS };
+enum { LEGS_USERS = SRDMA_MAX_CONNECTIONS };
 
 struct legs_opener {
-	uint32_t user;		 /* that connected it */
-	struct account *account; /* to which it is charged; NULL: none */
-	uint32_t keep; /* s for which the leg outlives its owners, if it has
-			  an account */
+	uint32_t user;		       /* that connected it */
+	struct srdma_account *account; /* to which it is charged. It exists at
+					  least as long as the leg */
+	uint32_t keep; /* s for which the leg outlives its owners */
 };
 
 struct legs {
@@ -28,19 +27,18 @@ struct legs {
 	uint64_t agents[LEGS_USERS / 64]; /* connections of the agent */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
-		uint32_t qps;
 		struct legs_opener opener;
 		uint64_t until; /* ns, when a leg without an owner ends; 0: it
 				   has one */
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
 						    including the owners */
 		uint64_t owners[LEGS_USERS / 64];
-	} entry[SRDMA_MAX_LEGS];
+	} entry[SRDMA_MAX_LEGS]; /* by id */
 };
 
-/* Enter a leg, which the connection owns. Returns 0 or -ENOSPC. */
-int legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
-	     const struct legs_opener *opener);
+/* Enter a leg, which the connection owns. */
+void legs_add(struct legs *t, unsigned user, struct srdma_leg *leg,
+	      const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
 /*
@@ -64,16 +62,6 @@ const struct legs_opener *legs_opener(struct legs *t,
 /* 1 if the connection opened, or attached to, a leg that lives. */
 int legs_used_by(const struct legs *t, unsigned user);
 
-/* Resources of the live legs of an account. */
-struct legs_usage {
-	uint32_t legs, qps, regions;
-	uint64_t bytes; /* of regions */
-};
-struct legs_usage legs_usage(const struct legs *t, const struct account *a);
-
-/* 1 if the QP is on any leg, of whichever connection. */
-int legs_know_qp(const struct legs *t, uint32_t qpn);
-
 /*
  * A connection ended: close the legs that it owns, or let them be without an
  * owner; drop its access to others.
@@ -83,10 +71,5 @@ void legs_leave(struct legs *t, unsigned user);
 void legs_expire(struct legs *t);
 /* When legs_expire() is due, ns; UINT64_MAX: never. */
 uint64_t legs_timer(const struct legs *t);
-
-/* Count a QP of a leg as created (1) or destroyed (-1). */
-void legs_count_qp(struct legs *t, uint32_t id, int change);
-/* Number of QPs of all legs. */
-uint32_t legs_qps(const struct legs *t);
 
 #endif

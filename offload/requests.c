@@ -49,7 +49,7 @@ int requests_leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg)
 	*leg = legs_find_qp(&c->q->legs, c->client->number, qpn);
 	if (*leg)
 		return 0;
-	if (!legs_know_qp(&c->q->legs, qpn))
+	if (!srdma_relay_leg_of_qp(c->q->p.relay, qpn))
 		return requests_refuse(c, -ENOENT,
 				       "QP 0x%06x does not exist, or no longer",
 				       qpn);
@@ -107,17 +107,6 @@ static int living_pid(const struct client *client)
 								: 0;
 }
 
-/*
- * The number of the trust set to which the client's legs belong (3.5): that of
- * its account, or of its process. 0, where the process is not known: each leg
- * is a set of its own. A process id is less than any address.
- */
-static uint64_t trust_of(const struct client *client)
-{
-	return client->account ? (uintptr_t)client->account
-			       : (uint64_t)living_pid(client);
-}
-
 static int handle_open(struct call *c)
 {
 	struct srdma_leg_params params = {
@@ -125,7 +114,7 @@ static int handle_open(struct call *c)
 		.shared = c->in.open.flags & SRDMA_CTL_SHARED,
 		.fds = { -1, -1, -1 },
 		.pid = living_pid(c->client),
-		.trust = trust_of(c->client),
+		.account = c->client->account,
 	};
 	struct srdma_leg_answer answer = { .fds = { -1, -1 } };
 	struct srdma_leg *leg;
@@ -136,23 +125,14 @@ static int handle_open(struct call *c)
 			c, -EINVAL,
 			"OPEN with flags 0x%x: give 0, or %d for a trust group",
 			c->in.open.flags, SRDMA_CTL_SHARED);
-	rc = requests_restrict_leg(c);
-	if (rc < 0)
-		return rc;
 	for (unsigned i = 0; i < c->message->nfds; i++)
 		params.fds[i] = c->message->fds[i];
 	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	rc = legs_add(&c->q->legs, c->client->number, leg,
-		      &(struct legs_opener){ c->client->uid, c->client->account,
-					     c->client->keep });
-	if (rc < 0) {
-		srdma_relay_leg_close(leg);
-		return requests_refuse(
-			c, rc, "the worker has %d legs, the limit: close one",
-			SRDMA_MAX_LEGS);
-	}
+	legs_add(&c->q->legs, c->client->number, leg,
+		 &(struct legs_opener){ c->client->uid, c->client->account,
+					c->client->keep });
 	c->out.opened.leg = srdma_relay_leg_id(leg);
 	memcpy(c->out.opened.token, params.token, SRDMA_TOKEN_LEN);
 	memcpy(c->out.opened.address, answer.address, SRDMA_NAME_LEN);
@@ -166,27 +146,27 @@ static int handle_open(struct call *c)
 static int handle_attach(struct call *c)
 {
 	struct srdma_ctl_attach_answer *out = &c->out.attached;
+	const int restricted = requests_restrict_is(c->client->account);
 	const struct legs_opener *opener = NULL;
 	struct srdma_leg *leg;
 
 	leg = srdma_relay_leg_by_token(c->q->p.relay, c->in.token);
 	if (leg)
 		opener = legs_opener(&c->q->legs, leg);
-	if (!opener ||
-	    (c->client->account && opener->account != c->client->account))
+	if (!opener || (restricted && opener->account != c->client->account))
 		return requests_refuse(
 			c, -EPERM,
 			"no leg has this token: give the token of the OPEN "
 			"response while its process is alive");
 	legs_attach(&c->q->legs, c->client->number, leg);
-	if (c->client->account)
+	if (restricted)
 		legs_adopt(&c->q->legs, c->client->number, c->client->keep,
 			   leg);
 	out->leg = srdma_relay_leg_id(leg);
 	out->user = opener->user;
-	if (opener->account)
-		memcpy(out->account, opener->account->name,
-		       sizeof(out->account));
+	if (requests_restrict_is(opener->account))
+		snprintf(out->account, sizeof(out->account), "%s",
+			 srdma_account_name(opener->account));
 	return 0;
 }
 
@@ -235,6 +215,9 @@ static const struct {
 	[SRDMA_CTL_KEEP] = { requests_agent_keep, 0, 0 },
 	[SRDMA_CTL_ADOPT] = { requests_agent_adopt, 0, 0 },
 	[SRDMA_CTL_RESTRICT] = { requests_restrict, 0, 0 },
+	[SRDMA_CTL_QUOTA] = { requests_quota, 0, 0 },
+	[SRDMA_CTL_USAGE] = { requests_quota_usage, 0, 0 },
+	[SRDMA_CTL_QPS] = { requests_quota_qps, 0, 0 },
 };
 
 static int check_fds(struct call *c)
@@ -390,18 +373,12 @@ void requests_leave(struct requests *q, struct client *client)
 	requests_agent_leave(q, client);
 	deferred_leave(&q->deferred, client);
 	legs_leave(&q->legs, client->number);
-	accounts_leave(client->account);
-	client->account = NULL;
+	requests_account_leave(client);
 }
 
 uint64_t requests_timer(const struct requests *q)
 {
 	return legs_timer(&q->legs);
-}
-
-uint32_t requests_qps(const struct requests *q)
-{
-	return legs_qps(&q->legs);
 }
 
 int requests_create(struct requests **out, const struct requests_params *p)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ledger/ledger.h"
 #include "relay/ctl.h"
 #include "legs.h"
 
@@ -24,9 +25,9 @@ struct client {
 	uint32_t uid;	 /* its user */
 	int is_agent;	 /* 1: has the role AGENT */
 	uint32_t agent_flags; /* of AGENT */
-	/* Not NULL: restricted, and charged to this account. Its process is
-	 * not that of pid, uid and pidfd. */
-	struct account *account;
+	/* It is charged to this account. Of kind PROGRAM: it is restricted, and
+	 * its process is not that of pid, uid and pidfd. */
+	struct srdma_account *account;
 	uint32_t keep;	  /* s for which its legs outlive it (RESTRICT) */
 	int pidfd;	  /* pidfd of the same process, or -1 */
 	unsigned waiting; /* responses pending */
@@ -72,6 +73,13 @@ int requests_create(struct requests **out, const struct requests_params *p);
 void requests_destroy(struct requests *q);
 
 /*
+ * A client connected, of which number, pid, uid and pidfd are set: find its
+ * account, and charge it. Returns 0, or -EDQUOT or -ENOMEM with *refusal, the
+ * message to send before the connection is closed.
+ */
+int requests_join(struct requests *q, struct client *client,
+		  struct answer *refusal);
+/*
  * Execute a request. Returns 0, or -EPROTO if its header is malformed: no
  * response can refer to it then, and the connection must be closed.
  */
@@ -88,7 +96,5 @@ unsigned requests_poll(struct requests *q);
 /* When requests_poll() has to be called at the latest, ns; UINT64_MAX: never.
  */
 uint64_t requests_timer(const struct requests *q);
-/* Number of QPs of all legs. */
-uint32_t requests_qps(const struct requests *q);
 
 #endif

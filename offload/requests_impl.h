@@ -8,7 +8,6 @@
 struct requests {
 	struct requests_params p;
 	struct legs legs;
-	struct accounts accounts;
 	struct deferred_list deferred;
 	unsigned agents; /* connections with the role AGENT, all of agent_pid */
 	int agent_pid;
@@ -62,17 +61,22 @@ int requests_restrict(struct call *c);
  * 0, or -EPERM: the client is restricted, and may not send this request at all.
  */
 int requests_restrict_check(struct call *c);
-/*
- * 0, or -EDQUOT: one leg, QP, or region of this length more is beyond the
- * limits of the account to which the leg is charged. Of the client's account
- * for a leg.
- */
-int requests_restrict_leg(struct call *c);
-int requests_restrict_qp(struct call *c, const struct srdma_leg *leg);
-int requests_restrict_region(struct call *c, const struct srdma_leg *leg,
-			     uint64_t length);
 /* 0, or -EPERM: the region is no memfd. */
 int requests_restrict_memory(struct call *c);
+/* 1: the account is one of RESTRICT. NULL is allowed. */
+int requests_restrict_is(const struct srdma_account *a);
+
+/* Charge the client's connection to the account *a, which it holds from then on,
+ * instead of its own. 0, or -EDQUOT: nothing changes, and *a is closed. */
+int requests_account_move(struct call *c, struct srdma_account *a);
+/* The client disconnected. */
+void requests_account_leave(struct client *client);
+/* An error of srdma_account_open(), with a text. */
+int requests_account_full(struct call *c, int err, const char *name);
+
+int requests_quota(struct call *c);
+int requests_quota_usage(struct call *c);
+int requests_quota_qps(struct call *c);
 
 /* --- for handlers ------------------------------------------------------ */
 

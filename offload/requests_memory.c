@@ -22,8 +22,6 @@ int requests_memory_register(struct call *c)
 			"REG_MR has a memfd offset and no memfd: pass the "
 			"memfd beside the message, or offset 0");
 	rc = requests_restrict_memory(c);
-	if (rc == 0)
-		rc = requests_restrict_region(c, leg, params->region.length);
 	if (rc < 0)
 		return rc;
 	rc = srdma_relay_mr_reg(c->q->p.relay, leg, params, &c->out.key);

@@ -17,13 +17,9 @@ int requests_qp_init(struct call *c)
 
 	if (rc < 0)
 		return rc;
-	rc = requests_restrict_qp(c, leg);
-	if (rc < 0)
-		return rc;
 	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	legs_count_qp(&c->q->legs, c->in.init.leg, 1);
 	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
 	return 0;
 }
@@ -52,6 +48,7 @@ int requests_qp_keys(struct call *c)
 	rc = srdma_memkey_holder(k->peer_holder, c->in.keys.identity);
 	if (rc < 0)
 		return requests_refuse(c, rc, "SHA-256 failed");
+	k->peer_identity = c->in.keys.identity;
 	rc = srdma_relay_qp_keys(c->q->p.relay, leg, k);
 	if (rc < 0)
 		return requests_refused(c, rc);
@@ -100,10 +97,7 @@ int requests_qp_destroy(struct call *c)
 	if (rc == -EINPROGRESS)
 		return requests_defer(
 			c, leg, &(struct deferred){ .number = c->in.qpn });
-	if (rc < 0)
-		return requests_refused(c, rc);
-	legs_count_qp(&c->q->legs, srdma_relay_leg_id(leg), -1);
-	return 0;
+	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 
 int requests_qp_rotate(struct call *c)

@@ -1,18 +1,24 @@
 /*
  * Restricted connections (local-interface.md 3.9): RESTRICT, by which the agent
  * prepares a connection for a program of another user, the requests that such a
- * connection may not send, and the limits of its account.
+ * connection may not send, and its memory.
  */
 #include <errno.h>
-#include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "requests_impl.h"
 
+int requests_restrict_is(const struct srdma_account *a)
+{
+	return a && srdma_account_kind(a) == SRDMA_ACCOUNT_PROGRAM;
+}
+
 int requests_restrict_check(struct call *c)
 {
-	if (!c->client->account || !requests_agent_only(c->in.kind))
+	if (!requests_restrict_is(c->client->account) ||
+	    !requests_agent_only(c->in.kind))
 		return 0;
 	return requests_refuse(
 		c, -EPERM,
@@ -20,18 +26,14 @@ int requests_restrict_check(struct call *c)
 		srdma_ctl_name(c->in.kind));
 }
 
-int requests_restrict(struct call *c)
+static int check(struct call *c)
 {
 	const struct srdma_ctl_restrict *in = &c->in.restrict_;
-	const struct account_limits limits = {
-		in->connections, in->legs, in->qps, in->regions, in->bytes,
-	};
-	struct client *client = c->client;
 
 	if (!*in->account)
 		return requests_refuse(c, -EINVAL,
 				       "RESTRICT without an account: name one");
-	if (client->waiting || legs_used_by(&c->q->legs, client->number))
+	if (c->client->waiting || legs_used_by(&c->q->legs, c->client->number))
 		return requests_refuse(
 			c, -EISCONN,
 			"this connection is in use: restrict a new one");
@@ -40,13 +42,57 @@ int requests_restrict(struct call *c)
 			c, -EINVAL,
 			"RESTRICT with legs kept for %u s: give at most %d",
 			in->keep, SRDMA_CTL_KEEP_LEGS_MAX);
-	client->account = accounts_join(&c->q->accounts, in->account, &limits);
-	if (!client->account)
-		return requests_refuse(
-			c, -EDQUOT,
-			"%s has its limit of %u connections to this worker: "
-			"close one",
-			in->account, in->connections);
+	return 0;
+}
+
+static void set_limits(struct srdma_account *a,
+		       const struct srdma_ctl_restrict *in)
+{
+	struct srdma_quota q;
+
+	memset(&q, 0xff, sizeof(q)); /* SRDMA_QUOTA_DEFAULT */
+	q.of[SRDMA_RES_CONNECTIONS].limit = in->connections;
+	q.of[SRDMA_RES_LEGS].limit = in->legs;
+	q.of[SRDMA_RES_QPS].limit = in->qps;
+	q.of[SRDMA_RES_REGIONS].limit = in->regions;
+	q.of[SRDMA_RES_BYTES].limit = in->bytes;
+	srdma_account_limit(a, &q);
+}
+
+/* The account of this RESTRICT, with its limits. */
+static int open_account(struct call *c, struct srdma_account **out)
+{
+	const struct srdma_ctl_restrict *in = &c->in.restrict_;
+	struct srdma_ledger *l = srdma_relay_ledger(c->q->p.relay);
+	struct srdma_account *group = NULL;
+	int rc = 0;
+
+	if (*in->group)
+		rc = srdma_account_open(l, SRDMA_ACCOUNT_GROUP, in->group, NULL,
+					&group);
+	if (rc == 0)
+		rc = srdma_account_open(l, SRDMA_ACCOUNT_PROGRAM, in->account,
+					group, out);
+	srdma_account_close(group); /* the account holds it */
+	if (rc < 0)
+		return requests_account_full(c, rc, in->account);
+	set_limits(*out, in);
+	return 0;
+}
+
+int requests_restrict(struct call *c)
+{
+	const struct srdma_ctl_restrict *in = &c->in.restrict_;
+	struct client *client = c->client;
+	struct srdma_account *a;
+	int rc = check(c);
+
+	if (rc == 0)
+		rc = open_account(c, &a);
+	if (rc == 0)
+		rc = requests_account_move(c, a);
+	if (rc < 0)
+		return rc;
 	requests_agent_leave(c->q, client);
 	/* Over shared memory nothing else shows that the program lives. */
 	client->keep = c->q->p.host->kind == SRDMA_PORT_SHM ? 0 : in->keep;
@@ -59,65 +105,10 @@ int requests_restrict(struct call *c)
 	return 0;
 }
 
-static int over(struct call *c, const struct account *a, const char *what,
-		uint64_t limit)
-{
-	return requests_refuse(c, -EDQUOT,
-			       "%s has its limit of %" PRIu64
-			       " %s: close some, or raise it in [quota] of the "
-			       "agent's policy",
-			       a->name, limit, what);
-}
-
-int requests_restrict_leg(struct call *c)
-{
-	const struct account *a = c->client->account;
-
-	if (!a || legs_usage(&c->q->legs, a).legs < a->limits.legs)
-		return 0;
-	return over(c, a, "legs", a->limits.legs);
-}
-
-static const struct account *account_of(struct call *c,
-					const struct srdma_leg *leg)
-{
-	const struct legs_opener *opener = legs_opener(&c->q->legs, leg);
-
-	return opener ? opener->account : NULL;
-}
-
-int requests_restrict_qp(struct call *c, const struct srdma_leg *leg)
-{
-	const struct account *a = account_of(c, leg);
-
-	if (!a || legs_usage(&c->q->legs, a).qps < a->limits.qps)
-		return 0;
-	return over(c, a, "QPs", a->limits.qps);
-}
-
-int requests_restrict_region(struct call *c, const struct srdma_leg *leg,
-			     uint64_t length)
-{
-	const struct account *a = account_of(c, leg);
-	struct legs_usage used;
-
-	if (!a)
-		return 0;
-	used = legs_usage(&c->q->legs, a);
-	if (used.regions >= a->limits.regions)
-		return over(c, a, "regions", a->limits.regions);
-	/* The limit may have been lowered below what is used. */
-	if (used.bytes > a->limits.bytes ||
-	    length > a->limits.bytes - used.bytes)
-		return over(c, a, "bytes of registered memory",
-			    a->limits.bytes);
-	return 0;
-}
-
 int requests_restrict_memory(struct call *c)
 {
-	if (!c->client->account || c->q->p.host->kind != SRDMA_PORT_SHM ||
-	    c->message->nfds)
+	if (!requests_restrict_is(c->client->account) ||
+	    c->q->p.host->kind != SRDMA_PORT_SHM || c->message->nfds)
 		return 0;
 	return requests_refuse(
 		c, -EPERM,

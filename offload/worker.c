@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/time.h"
+#include "ledger/ledger.h"
 #include "log.h"
 #include "wallclock.h"
 
@@ -70,7 +71,9 @@ static void print_report(struct worker *w, uint64_t now)
 	const struct report r = {
 		.name = w->p->name,
 		.uptime_ns = now - w->started,
-		.qps = control_qps(w->p->control),
+		.qps = (uint32_t)srdma_ledger_used(
+			srdma_relay_ledger(w->p->relay), SRDMA_SIDE_LOCAL,
+			SRDMA_RES_QPS),
 		.stats = srdma_relay_stats(w->p->relay),
 	};
 

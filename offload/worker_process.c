@@ -48,6 +48,7 @@ static int open_relay(struct worker_process *t)
 		.reads = o->reads,
 		.key_cache = o->key_cache,
 		.qps = o->max_qps,
+		.minima = 1,
 		.processes = o->workers,
 		.process = t->number,
 		.table_memory = (uint64_t)o->table_mib << 20,

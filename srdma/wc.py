@@ -63,6 +63,7 @@ _CLASSES: dict[str, type[errors.WCError]] = {
     "KEY_LIMIT": errors.IntegrityWCError,
     "FORGERY_LIMIT": errors.IntegrityWCError,
     "LOCAL_DMA": errors.DeviceWCError,
+    "RECLAIMED": errors.DeviceWCError,
 } | dict.fromkeys(
     (
         "FLUSHED",

@@ -59,6 +59,9 @@ class Kind(IntEnum):
     KEEP = 23
     ADOPT = 24
     RESTRICT = 25
+    QUOTA = 26
+    USAGE = 27
+    QPS = 28
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -87,7 +90,10 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.PROVE: 72,
     Kind.KEEP: 2056,
     Kind.ADOPT: 8,
-    Kind.RESTRICT: 92,
+    Kind.RESTRICT: 156,
+    Kind.QUOTA: 528,
+    Kind.USAGE: 8,
+    Kind.QPS: 8,
 }
 
 

@@ -154,6 +154,11 @@ struct srdma_account_counts *srdma_account_counts(struct srdma_account *a)
 	return &a->counts;
 }
 
+void **srdma_account_objects(struct srdma_account *a)
+{
+	return &a->objects;
+}
+
 uint32_t srdma_account_idle(const struct srdma_account *a)
 {
 	return a->idle;

@@ -22,23 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The order is that of QUOTA and USAGE (3.10). */
-enum srdma_resource {
-	SRDMA_RES_CONNECTIONS,	/* control connections */
-	SRDMA_RES_LEGS,		/* legs, which are PDs */
-	SRDMA_RES_QPS,		/* remote: QPs with keys */
-	SRDMA_RES_REGIONS,	/* memory regions: one wire rkey each */
-	SRDMA_RES_BYTES,	/* sum of the lengths of regions */
-	SRDMA_RES_RECORDS,	/* places of completion rings */
-	SRDMA_RES_ENTRIES,	/* places of SQs and RQs */
-	SRDMA_RES_CAPABILITIES, /* installed */
-	SRDMA_RES_OPS,		/* packets and answers that wait for DMA, with
-				   their buffers (qp/op.h) */
-	SRDMA_RES_KEPT,		/* out-of-order packets (responder/reorder.h) */
-	SRDMA_RES_READS,	/* response slots in use */
-	SRDMA_RES_ADDRESSES,	/* source addresses kept by the wire */
-	SRDMA_RESOURCES
-};
+#include "ledger/resource.h"
 
 enum srdma_account_kind {
 	SRDMA_ACCOUNT_PROGRAM = 1,  /* local: account text of RESTRICT (3.9) */
@@ -73,17 +57,6 @@ struct srdma_quota {
 	uint32_t idle; /* s after which a QP may be reclaimed; 0: never */
 };
 
-/* Counters of a QP, and of an account the sum of its QPs (A46). */
-struct srdma_account_counts {
-	uint64_t packets_sent, bytes_sent;
-	uint64_t packets_verified, bytes_verified;
-	uint64_t packets_resent;
-	uint64_t bad_tags, replays, dropped; /* packets of the peer refused */
-	uint64_t epochs_sent, epochs_received;
-	uint64_t qps_failed; /* QPs that ended for another reason than a close
-			      */
-};
-
 struct srdma_ledger;
 struct srdma_account;
 
@@ -98,10 +71,6 @@ int srdma_ledger_create(struct srdma_ledger **out,
 			const struct srdma_ledger_params *params);
 /* Frees also the accounts that are open. NULL is allowed. */
 void srdma_ledger_destroy(struct srdma_ledger *l);
-
-/* "qps", as in policies; "QPs", as in texts. */
-const char *srdma_ledger_name(enum srdma_resource r);
-const char *srdma_ledger_noun(enum srdma_resource r);
 
 /* --- accounts -------------------------------------------------------------- */
 
@@ -127,6 +96,8 @@ struct srdma_account *srdma_account_parent(const struct srdma_account *a);
 uint64_t srdma_account_serial(const struct srdma_account *a);
 /* To count in. */
 struct srdma_account_counts *srdma_account_counts(struct srdma_account *a);
+/* A pointer for the owner of what is charged; NULL at first. */
+void **srdma_account_objects(struct srdma_account *a);
 
 /* --- charges --------------------------------------------------------------- */
 

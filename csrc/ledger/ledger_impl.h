@@ -29,6 +29,7 @@ struct srdma_account {
 	uint64_t own_limit[SRDMA_RESOURCES]; /* srdma_account_limit() */
 	struct srdma_place place[SRDMA_RESOURCES];
 	struct srdma_account_counts counts;
+	void *objects; /* srdma_account_objects() */
 	char name[SRDMA_ACCOUNT_NAME_LEN];
 };
 

@@ -18,6 +18,8 @@ int srdma_connect_validated(const struct srdma_qp *qp)
 {
 	const struct srdma_qp_path *x = srdma_qp_path(qp);
 
+	if (x->conn && srdma_path_is_one_way(x->conn))
+		return x->current.valid;
 	return x->conn && (x->conn != x->own || !x->connect.trial);
 }
 
@@ -105,16 +107,19 @@ static int open_own(struct srdma_qp_path *x)
 	return err;
 }
 
-int srdma_connect_begin(struct srdma_qp *qp, const char *address)
+void srdma_connect_await(struct srdma_qp *qp, const char *address)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 
 	x->connect = (struct srdma_connect){ .lost = x->env->now };
 	srdma_qp_wake(qp, x->env->now + x->env->silence);
-	if (!address)
-		return 0;
 	memcpy(x->connect.address, address, sizeof(x->connect.address));
-	return open_own(x);
+}
+
+int srdma_connect_begin(struct srdma_qp *qp, const char *address)
+{
+	srdma_connect_await(qp, address);
+	return open_own(srdma_qp_path(qp));
 }
 
 static uint64_t reconnect(struct srdma_qp_path *x, uint64_t now)

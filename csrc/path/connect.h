@@ -14,7 +14,7 @@ struct srdma_env;
 struct srdma_qp;
 
 struct srdma_connect {
-	char address[SRDMA_NAME_LEN]; /* of the peer's wire; role 0 only */
+	char address[SRDMA_NAME_LEN]; /* of the peer's wire, as it told */
 	uint64_t begun; /* last connection attempt or validation, ns */
 	uint64_t due;	/* without an own path: time to reconnect, ns */
 	uint64_t lost;	/* path not validated since, ns; SRDMA_NEVER: it is */
@@ -22,11 +22,14 @@ struct srdma_connect {
 	uint8_t trial;	   /* 1: the own path is being validated */
 };
 
-/* KEYS: connects to the peer's address as role 0; role 1 passes NULL and waits.
- * 0, or the error of the port, with its text in env->wire->why. */
+/* KEYS, role 0: connects to the peer's address. 0, or the error of the port, with
+ * its text in env->wire->why. */
 int srdma_connect_begin(struct srdma_qp *qp, const char *address);
-/* 1: the QP's path is validated: a packet verified on it. Requests and responses
- * leave on a validated path only. */
+/* KEYS, role 1: waits for a packet of the peer, whose wire has that address. */
+void srdma_connect_await(struct srdma_qp *qp, const char *address);
+/* 1: the QP's path is validated: a packet verified on it, or over UDP the peer
+ * answered a challenge (probe.h). Requests and responses leave on a validated
+ * path only. */
 int srdma_connect_validated(const struct srdma_qp *qp);
 /* Starts the validation of the own path: OPEN is sent on it. */
 void srdma_connect_try(struct srdma_qp *qp);

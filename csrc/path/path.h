@@ -1,7 +1,8 @@
 /*
  * Paths (docs/protocol.md 7): wire connections and the QPs that use them. A
- * path is a hint: a packet for a QP may arrive on any of them, and the QP sends
- * on the one on which its newest packet verified.
+ * path is a hint: a packet for a QP may arrive on any of them. The QP sends on the
+ * one on which its newest packet verified; over UDP, on the one where the peer
+ * showed that it receives (probe.h).
  *
  * A path is *unbound* if a peer opened it and no QP sends on it. Unbound paths
  * are few and are closed after a while.
@@ -21,7 +22,7 @@ struct srdma_rtt;
 
 enum { SRDMA_MAX_UNBOUND = 64 };
 
-/* --- path.c: the paths of a relay ---------------------------------------- */
+/* --- path_table.c, path.c: the paths of a relay -------------------------- */
 
 /* NULL: no memory. The table keeps env. */
 struct srdma_path_table *srdma_path_table_create(struct srdma_env *env);
@@ -50,21 +51,20 @@ void srdma_path_leave(struct srdma_qp *qp);
  * one received a packet since this validation began; then only for this QP. */
 void srdma_path_give_up(struct srdma_qp *qp);
 /* Moves a QP that sends on another path to its own one if that is up, and
- * validates it again. Does nothing if both lead to the same UDP address. */
+ * validates it again. Over UDP the own path is validated first. */
 void srdma_path_go_own(struct srdma_qp *qp);
 /*
  * Moves a QP without an own path, whose probes timed out repeatedly, to another
- * path to the same peer: to one that this QP was the last to leave, or on which
+ * path to the same peer, not over UDP: to one that this QP was the last to leave, or on which
  * another QP sends to that peer. Examines at most 8 paths, resuming after the
  * last search.
  */
 void srdma_path_try_another(struct srdma_qp *qp);
 /*
  * A packet of the QP verified on the connection: if it is the newest, or the
- * QP's path is not validated, the QP sends there from now on. A UDP connection
- * that the port has not kept so far is kept then. Returns 0: nothing changed; 1:
- * the path changed or was validated; 2: the packet validated the own path, which
- * OPEN probed.
+ * QP's path is not validated, the QP sends there from now on; over UDP, probe.h
+ * decides. Returns 0: nothing changed; 1: the path changed or was validated; 2:
+ * the packet validated the own path, which OPEN probed.
  */
 int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		      struct srdma_conn *conn);
@@ -74,6 +74,9 @@ int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 void srdma_path_restart(struct srdma_qp *qp);
 /* The connection on which the QP sends; NULL: none. */
 struct srdma_conn *srdma_path_conn(const struct srdma_qp *qp);
+/* 1: a path of UDP, where no packet arrives on a connection that was opened here
+ * (11a), and where paths are validated by probe.h. */
+int srdma_path_is_one_way(const struct srdma_conn *conn);
 /* 1: control packets may be sent; the path may still need validation. */
 int srdma_path_is_up(const struct srdma_qp *qp);
 /* 1: the QP has an own path. */
@@ -89,6 +92,9 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 		    const uint8_t *payload);
 /* Requires srdma_path_is_up(). 0: srdma_path_send() would return -EAGAIN. */
 int srdma_path_has_room(const struct srdma_qp *qp);
+/* The same for a PING, without payload, to the candidate (probe.h); 0 also if the
+ * QP has no candidate. */
+int srdma_path_send_probe(struct srdma_qp *qp, struct srdma_packet *p);
 /* The packet number of the QP's first packet. */
 uint64_t srdma_path_first(const struct srdma_qp *qp);
 /* Highest packet number that the peer acknowledged. */

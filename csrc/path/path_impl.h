@@ -7,6 +7,7 @@
 #include "path/connect.h"
 #include "path/path.h"
 #include "path/rtt_impl.h"
+#include "port/port.h"
 
 LIST_HEAD(srdma_path_users, srdma_qp_path);
 TAILQ_HEAD(srdma_path_list, srdma_path);
@@ -15,14 +16,34 @@ struct srdma_path {
 	struct srdma_path *next;
 	TAILQ_ENTRY(srdma_path) unbound_next; /* newest first */
 	struct srdma_conn *conn;
+	/* Of the identity whose packet made the worker keep this source
+	 * address; NULL: no address is kept, or for none. */
+	struct srdma_account *account;
 	struct srdma_path_users owners; /* QPs that opened it */
 	struct srdma_path_users users;	/* QPs that send on it */
 	uint64_t since;			/* unbound since, ns */
 	uint32_t refs;			/* of owners */
-	uint32_t left_by; /* QPN that left it last for another one, or 0 */
+	uint32_t left_by;    /* QPN that left it last for another one, or 0 */
+	uint32_t candidates; /* QPs of which it is the candidate */
+	uint64_t opens;	     /* time that the OPENs to it account for, ns */
+	uint8_t validated;   /* UDP: a challenge to it was answered */
 	uint8_t up;
 	uint8_t accepted; /* opened by a peer */
 	uint8_t unbound;
+};
+
+enum { SRDMA_PATH_TOKENS = 64, SRDMA_PATH_ANSWERS = 4 };
+
+/* Validation of a UDP path by a QP (7.3); written by probe.c. */
+struct srdma_probe {
+	/* While it is not validated: bytes of verified packets that arrived from
+	 * its address, and bytes sent there. */
+	uint64_t received, sent;
+	uint64_t due;	    /* time of the next PING, ns */
+	uint32_t challenge; /* token that was not answered yet; 0: none */
+	uint8_t tries;	    /* PINGs that were scheduled for it */
+	uint8_t valid;
+	uint8_t known; /* it was validated before: no limit */
 };
 
 /* All paths of a relay. */
@@ -34,6 +55,9 @@ struct srdma_path_table {
 	struct srdma_path_list unbound;
 	uint32_t unbound_count;
 	uint32_t connects; /* attempts of this turn */
+	uint32_t homes;	   /* own paths of servers */
+	uint32_t tokens;   /* random numbers that are not used yet */
+	uint32_t token[SRDMA_PATH_TOKENS];
 };
 
 /* A QP's part. */
@@ -52,7 +76,55 @@ struct srdma_qp_path {
 	/* The first response that no ack confirmed: its number, and when it left
 	 * or the path changed, ns. 0: none. */
 	uint64_t answer_pn, answered;
+
+	/* UDP only, written by probe.c and limit.c. */
+	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
+	struct srdma_probe current, other; /* of conn, and of candidate */
+	uint64_t contest;		   /* earliest next candidate, ns */
+	uint64_t home_due;   /* next challenge to the own path, ns */
+	uint64_t held_until; /* OPEN is held until then, ns */
+	uint32_t answers[SRDMA_PATH_ANSWERS]; /* tokens to send back */
+	uint8_t answer_count;
+	uint8_t held;	      /* 1: the limit of conn is used up */
+	uint8_t peer_limited; /* 1: the peer's path is not validated */
+	uint8_t home_known;   /* 1: the peer answered at the address it named */
+	uint8_t at_home;      /* server without own path: conn leads there */
 };
+
+/* --- path_table.c ----------------------------------------------------------- */
+
+/* The path of a connection; NULL: it has none. */
+static inline struct srdma_path *srdma_path_of(const struct srdma_conn *conn)
+{
+	return conn ? conn->user : NULL;
+}
+
+/* Adds a path of the connection. accepted: a peer opened it. NULL: no memory. */
+struct srdma_path *srdma_path_make(struct srdma_path_table *t,
+				   struct srdma_conn *conn, int accepted);
+/* Removes a path without users and frees it. */
+void srdma_path_forget(struct srdma_path_table *t, struct srdma_path *path);
+/* The path is unbound from now on, or not any more. Above SRDMA_MAX_UNBOUND the
+ * oldest unbound path is closed. */
+void srdma_path_unbind(struct srdma_path_table *t, struct srdma_path *path);
+void srdma_path_bind(struct srdma_path_table *t, struct srdma_path *path);
+/* Keeps a UDP connection, on which a packet of the identity verified, beyond this
+ * event (port.h, keep), and charges its address to the account. 0: there is no
+ * room. */
+int srdma_path_adopt(struct srdma_path_table *t, struct srdma_conn *conn,
+		     struct srdma_account *a);
+
+/* --- path.c, for probe.c -------------------------------------------------- */
+
+/* Moves the QP to a connection that the table has. */
+void srdma_path_move(struct srdma_qp_path *x, struct srdma_conn *conn);
+/* The path stays until it is released, also without users. */
+void srdma_path_hold(struct srdma_path_table *t, struct srdma_conn *conn);
+void srdma_path_release(struct srdma_path_table *t, struct srdma_conn *conn);
+/* 1: both UDP connections lead to the same address. */
+int srdma_path_same(const struct srdma_conn *a, const struct srdma_conn *b);
+/* Makes the connection the own path, without validation. 0 or -ENOMEM. */
+int srdma_path_attach(struct srdma_qp_path *x, struct srdma_conn *conn);
 
 /* qp/layout.c */
 struct srdma_qp_path *srdma_qp_path(const struct srdma_qp *qp);

@@ -22,7 +22,8 @@
 #define RTO_FIRST      (2 * SRDMA_MS)
 #define RTO_LEAST      (SRDMA_MS / 5)
 #define RTO_MOST       (1000 * SRDMA_MS)
-#define PATIENCE_FIRST (25 * SRDMA_MS) /* so that a guess resends nothing */
+#define RTO_UNKNOWN    (100 * SRDMA_MS) /* so that far paths can answer */
+#define PATIENCE_FIRST (25 * SRDMA_MS)	/* so that a guess resends nothing */
 #define PATIENCE_LEAST (SRDMA_MS / 100)
 
 enum { DOUBLINGS = 13 };
@@ -66,6 +67,11 @@ uint64_t srdma_rtt_timeout(const struct srdma_rtt *r,
 			   enum srdma_rtt_timer timer)
 {
 	return doubled(r, r->doublings[timer]);
+}
+
+uint64_t srdma_rtt_plain(const struct srdma_rtt *r)
+{
+	return r->srtt ? doubled(r, 0) : RTO_UNKNOWN;
 }
 
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r)

@@ -43,6 +43,8 @@ uint64_t srdma_rtt_patience(const struct srdma_rtt *r);
 /* The time-out of a timer, with its doublings. */
 uint64_t srdma_rtt_timeout(const struct srdma_rtt *r,
 			   enum srdma_rtt_timer timer);
+/* The time-out without doublings; 100 ms before a round trip was measured. */
+uint64_t srdma_rtt_plain(const struct srdma_rtt *r);
 /* The time-out of SRDMA_RTT_ACK. */
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
 /* The shorter of both time-outs. */

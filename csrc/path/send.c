@@ -4,7 +4,10 @@
  */
 #include <errno.h>
 
+#include "ledger/ledger.h"
+#include "path/limit.h"
 #include "path/path_impl.h"
+#include "path/probe.h"
 #include "qp/env.h"
 #include "qp/qp.h"
 #include "session/session.h"
@@ -103,6 +106,7 @@ static void cannot_seal(struct srdma_qp *qp, int err)
 static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 		  uint32_t len)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(x->qp);
 	struct srdma_stats *stats = &x->env->stats;
 
 	if (p->opcode == SRDMA_OP_ACKNOWLEDGE)
@@ -111,6 +115,8 @@ static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 	else
 		srdma_tenant_sent(&x->env->tenants, srdma_qp_tenant(x->qp),
 				  p->payload_len);
+	counts->packets_sent++;
+	counts->bytes_sent += p->payload_len;
 	stats->wire_bytes_sent += len;
 	if (srdma_qp_keyed(x->qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_sent++;
@@ -121,28 +127,75 @@ static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 	stats->proofs_made += (p->flags & SRDMA_STH_PROOF) != 0;
 }
 
+/* A control packet over UDP: checks the limit of the path and fills in the field
+ * `path` (7.3). 0 or -EAGAIN. */
+static int admit(struct srdma_qp_path *x, int other, struct srdma_packet *p)
+{
+	const uint32_t len =
+		srdma_session_control_len(srdma_qp_session(x->qp), p->ack.gaps);
+
+	if (!srdma_limit_permits(x, other, p, len))
+		return -EAGAIN;
+	p->ack.path = srdma_probe_word(x, other, p);
+	return 0;
+}
+
+/* A control packet left over UDP. */
+static void told(struct srdma_qp_path *x, int other,
+		 const struct srdma_packet *p, uint32_t len)
+{
+	const uint8_t kind = p->ack.kind;
+
+	srdma_limit_sent(x, other, p, len);
+	if (kind == SRDMA_ACK_ACK || kind == SRDMA_ACK_RNR)
+		srdma_probe_answer_left(x);
+}
+
+/* other: 1 to send to the candidate. */
+static int send_to(struct srdma_qp_path *x, int other, struct srdma_packet *p,
+		   const uint8_t *payload)
+{
+	struct srdma_conn *conn = other ? x->candidate : x->conn;
+	struct srdma_port *wire = x->env->wire;
+	uint8_t *out = wire->ops->reserve(conn);
+	const int probes = srdma_path_is_one_way(conn) &&
+			   p->opcode == SRDMA_OP_ACKNOWLEDGE;
+	int len;
+
+	if (!out || keep_near(x, p) || (probes && admit(x, other, p)))
+		return -EAGAIN;
+	len = srdma_qp_rekey_seal(x->qp, p, x->acked_pn,
+				  srdma_rtt_rto(&x->rtt));
+	if (!len)
+		len = srdma_session_seal(srdma_qp_session(x->qp), p, payload,
+					 out, SRDMA_MAX_PACKET);
+	if (len < 0) {
+		cannot_seal(x->qp, len);
+		return len;
+	}
+	wire->ops->commit(conn, (uint32_t)len);
+	count(x, p, (uint32_t)len);
+	if (probes)
+		told(x, other, p, (uint32_t)len);
+	return 0;
+}
+
 int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 		    const uint8_t *payload)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);
-	struct srdma_port *wire = x->env->wire;
-	uint8_t *out = wire->ops->reserve(x->conn);
-	int len;
+	int err = send_to(x, 0, p, payload);
 
-	if (!out || keep_near(x, p))
-		return -EAGAIN;
-	len = srdma_qp_rekey_seal(qp, p, x->acked_pn, srdma_rtt_rto(&x->rtt));
-	if (!len)
-		len = srdma_session_seal(srdma_qp_session(qp), p, payload, out,
-					 SRDMA_MAX_PACKET);
-	if (len < 0) {
-		cannot_seal(qp, len);
-		return len;
-	}
-	wire->ops->commit(x->conn, (uint32_t)len);
-	count(x, p, (uint32_t)len);
-	left(x, p);
-	return 0;
+	if (!err)
+		left(x, p);
+	return err;
+}
+
+int srdma_path_send_probe(struct srdma_qp *qp, struct srdma_packet *p)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	return x->candidate ? send_to(x, 1, p, NULL) : 0;
 }
 
 int srdma_path_has_room(const struct srdma_qp *qp)

@@ -18,6 +18,7 @@
 #include "base/atomic_op.h"
 #include "base/name.h"
 
+struct srdma_account;
 struct srdma_port;
 struct srdma_wire_counts;
 
@@ -99,10 +100,11 @@ struct srdma_leg_params {
 				   -1. The port duplicates or maps the ones
 				   it keeps */
 	int pid;		/* process id of the host, for process_vm_* */
-	uint64_t trust;		/* number of the trust set (3.5), 0: the leg is
-				   one; unused by ports */
 	uint8_t shared;		/* the leg is for a trust group (3.4); unused by
 			   ports */
+	struct srdma_account *account;	/* to which the leg is charged; NULL:
+					  one of the relay's own. Unused by
+					  ports */
 	uint8_t token[SRDMA_TOKEN_LEN]; /* verbs: the host presents it when
 					   it connects */
 };

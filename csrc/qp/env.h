@@ -6,6 +6,7 @@
 #ifndef SRDMA_QP_ENV_H
 #define SRDMA_QP_ENV_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/time.h"
@@ -17,6 +18,7 @@
 #include "base/table.h"
 #include "base/timer.h"
 
+struct srdma_ledger;
 struct srdma_path_table;
 struct srdma_qp;
 struct srdma_reorder_pool;
@@ -46,8 +48,12 @@ struct srdma_env {
 	 * windows are reset (RFC 9000 9.4). */
 	void (*discard)(struct srdma_qp *qp);
 	void (*path_restarted)(struct srdma_qp *qp);
+	/* Fills in len random bytes. 0 or -errno. */
+	int (*random)(void *ctx, uint8_t *out, size_t len);
+	void *random_ctx;
 
 	/* Shared objects, changed by their own functions. */
+	struct srdma_ledger *ledger;
 	struct srdma_op_pool ops;
 	struct srdma_reorder_pool *reorder;
 	struct srdma_tenant_table tenants;

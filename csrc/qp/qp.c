@@ -34,6 +34,11 @@ const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
 	return &srdma_qp_core(qp)->keyed;
 }
 
+struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->counts;
+}
+
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp)
 {
 	return srdma_qp_core(qp)->identity;
@@ -106,6 +111,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	core->reason = reason;
 	core->failed_id = id;
 	core->env->stats.reason[reason]++;
+	core->counts.qps_failed += reason != SRDMA_REASON_PEER_CLOSED;
 	core->scheduled &= SRDMA_SAY_NAK;
 	if (tell && core->session) {
 		core->scheduled |= SRDMA_SAY_CLOSE;
@@ -192,6 +198,11 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
 }
 
+int srdma_qp_event_is_due(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->event_due;
+}
+
 int srdma_qp_record_event(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
@@ -223,7 +234,9 @@ void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what)
 
 	if (what & (SRDMA_SAY_NAK | SRDMA_SAY_CLOSE))
 		core->last.when = core->env->now;
-	core->scheduled &= (uint8_t) ~(what | SRDMA_SAY_ACK);
+	if (what != SRDMA_SAY_PROBE)
+		core->scheduled &= (uint8_t)~SRDMA_SAY_ACK;
+	core->scheduled &= (uint8_t)~what;
 }
 
 uint8_t srdma_qp_scheduled(const struct srdma_qp *qp)

@@ -15,6 +15,7 @@
 #include "wire/position.h"
 
 struct srdma_account;
+struct srdma_account_counts;
 struct srdma_captable;
 struct srdma_cq;
 struct srdma_env;
@@ -53,8 +54,10 @@ uint32_t srdma_qp_number(const struct srdma_qp *qp); /* SRC QPN */
 const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp);
 /* Account of the peer's identity (ledger.h); NULL before KEYS. */
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp);
-/* KEYS: the QP is charged to this account from now on, and holds it. */
+/* KEYS: the QP is charged to this account from now on. */
 void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity);
+/* What the QP has done, to count in. */
+struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp);
 /* NULL before KEYS. */
 struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);
 struct srdma_tenant *srdma_qp_tenant(const struct srdma_qp *qp);
@@ -118,6 +121,8 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		    uint32_t reason);
 /* Writes the QP_EVENT record if it is due. 0 or -EAGAIN. */
 int srdma_qp_record_event(struct srdma_qp *qp);
+/* 1: the record is due, and maybe others before it. */
+int srdma_qp_event_is_due(const struct srdma_qp *qp);
 /* Number of DMAs under way. */
 uint32_t srdma_qp_dmas(const struct srdma_qp *qp);
 
@@ -130,6 +135,7 @@ enum srdma_say {
 	SRDMA_SAY_OPEN = 1 << 2,
 	SRDMA_SAY_PING = 1 << 3,
 	SRDMA_SAY_ACK = 1 << 4,
+	SRDMA_SAY_PROBE = 1 << 5, /* a PING to the candidate path */
 };
 
 /* Schedules a control packet. Besides, only the functions that end a QP and
@@ -137,7 +143,7 @@ enum srdma_say {
  * already. */
 void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
 /* A control packet left: it is no longer scheduled, nor is an ACK, as every
- * control packet acknowledges. */
+ * control packet on the QP's path acknowledges. */
 void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what);
 /* Scheduled packets: bits of enum srdma_say. */
 uint8_t srdma_qp_scheduled(const struct srdma_qp *qp);

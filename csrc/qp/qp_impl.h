@@ -2,6 +2,7 @@
 #ifndef SRDMA_QP_QP_IMPL_H
 #define SRDMA_QP_QP_IMPL_H
 
+#include "ledger/ledger.h"
 #include "qp/op.h"
 #include "qp/qp.h"
 #include "base/timer.h"
@@ -32,6 +33,7 @@ struct srdma_qp_core {
 	const struct srdma_leg *leg;
 	struct srdma_account *identity; /* from KEYS on */
 	struct srdma_tenant *tenant;	/* from KEYS on */
+	struct srdma_account_counts counts;
 	struct srdma_cq *cq;
 	struct srdma_pdkeys *pdkeys;
 	struct srdma_qp *active_next;

@@ -18,6 +18,7 @@ int srdma_qp_rekey_seal(struct srdma_qp *qp, struct srdma_packet *p,
 		return 0;
 	if (err == 1) {
 		env->stats.rekeys_sent++;
+		core->counts.epochs_sent++;
 		return 0;
 	}
 	if (err != -EAGAIN)
@@ -55,6 +56,7 @@ void srdma_qp_rekey_verified(struct srdma_qp *qp, const struct srdma_packet *p)
 	if (epoch != e->peer_epoch)
 		e->followed = core->env->now;
 	core->env->stats.rekeys_received += epoch - e->peer_epoch;
+	core->counts.epochs_received += epoch - e->peer_epoch;
 	e->peer_epoch = epoch;
 }
 

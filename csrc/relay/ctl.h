@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ledger/ledger.h"
 #include "memory/capability.h"
 #include "relay/relay.h"
 
@@ -57,6 +58,9 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_KEEP = 23,
 	SRDMA_CTL_ADOPT = 24,
 	SRDMA_CTL_RESTRICT = 25,
+	SRDMA_CTL_QUOTA = 26,
+	SRDMA_CTL_USAGE = 27,
+	SRDMA_CTL_QPS = 28,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -141,6 +145,40 @@ struct srdma_ctl_restrict {
 	uint64_t bytes; /* of registered memory */
 	char account[SRDMA_NAME_LEN];
 	uint32_t keep; /* s for which its legs outlive the connection */
+	char group[SRDMA_NAME_LEN]; /* "": none */
+};
+
+/* Places of resources in QUOTA and USAGE; those from SRDMA_RESOURCES on are
+ * zero. */
+enum {
+	SRDMA_CTL_RESOURCES = 16,
+	SRDMA_CTL_QUOTA_LEN = 16, /* minimum 8, limit 8 */
+	SRDMA_CTL_USAGE_LEN = 32, /* used 8, minimum 8, limit 8, refused 8 */
+};
+enum { SRDMA_CTL_QUOTA_LAST = 1 }; /* flag of QUOTA */
+
+struct srdma_ctl_quota {
+	uint32_t kind; /* enum srdma_account_kind */
+	uint32_t flags, revision, idle;
+	char name[SRDMA_ACCOUNT_NAME_LEN];
+	uint8_t quotas[SRDMA_CTL_RESOURCES * SRDMA_CTL_QUOTA_LEN];
+};
+
+struct srdma_ctl_usage_answer {
+	uint64_t serial;
+	uint32_t kind, idle;
+	char name[SRDMA_ACCOUNT_NAME_LEN];
+	char group[SRDMA_ACCOUNT_NAME_LEN]; /* "": none */
+	uint8_t usages[SRDMA_CTL_RESOURCES * SRDMA_CTL_USAGE_LEN];
+	struct srdma_account_counts counts;
+};
+
+struct srdma_ctl_qps_answer {
+	uint64_t next;
+	uint32_t qpn, leg, state, reason;
+	uint64_t idle; /* ns */
+	char identity[SRDMA_ACCOUNT_NAME_LEN];
+	struct srdma_account_counts counts;
 };
 
 enum {
@@ -258,7 +296,10 @@ struct srdma_ctl_msg {
 		struct srdma_qp_prove prove;
 		struct srdma_qp_prove_answer proved;
 		struct srdma_ctl_keep keep;
-		uint64_t after; /* ADOPT */
+		uint64_t after; /* ADOPT, USAGE, QPS */
+		struct srdma_ctl_quota quota;
+		struct srdma_ctl_usage_answer usage;
+		struct srdma_ctl_qps_answer qps;
 		struct srdma_ctl_adopt_answer adopted;
 		char text[SRDMA_CTL_MAX_BODY + 1]; /* if status is not 0 */
 	};

@@ -210,10 +210,44 @@ static const struct srdma_ctl_field adopt_answer[] = {
 };
 
 static const struct srdma_ctl_field restrict_[] = {
-	F(UINT, restrict_.connections), F(UINT, restrict_.legs),
-	F(UINT, restrict_.qps),		F(UINT, restrict_.regions),
-	F(UINT, restrict_.bytes),	F(TEXT, restrict_.account),
-	F(UINT, restrict_.keep),	STOP,
+	F(UINT, restrict_.connections),
+	F(UINT, restrict_.legs),
+	F(UINT, restrict_.qps),
+	F(UINT, restrict_.regions),
+	F(UINT, restrict_.bytes),
+	F(TEXT, restrict_.account),
+	F(UINT, restrict_.keep),
+	F(TEXT, restrict_.group),
+	STOP,
+};
+
+#define COUNTS(M)                                                              \
+	F(UINT, M.packets_sent), F(UINT, M.bytes_sent),                        \
+		F(UINT, M.packets_verified), F(UINT, M.bytes_verified),        \
+		F(UINT, M.packets_resent), F(UINT, M.bad_tags),                \
+		F(UINT, M.replays), F(UINT, M.dropped),                        \
+		F(UINT, M.epochs_sent), F(UINT, M.epochs_received),            \
+		F(UINT, M.qps_failed)
+
+static const struct srdma_ctl_field quota[] = {
+	F(UINT, quota.kind),
+	F(UINT, quota.flags),
+	F(UINT, quota.revision),
+	F(UINT, quota.idle),
+	F(TEXT, quota.name),
+	F(BYTES, quota.quotas),
+	STOP,
+};
+static const struct srdma_ctl_field usage_answer[] = {
+	F(UINT, usage.serial), F(UINT, usage.kind),
+	F(UINT, usage.idle),   F(TEXT, usage.name),
+	F(TEXT, usage.group),  F(BYTES, usage.usages),
+	COUNTS(usage.counts),  STOP,
+};
+static const struct srdma_ctl_field qps_answer[] = {
+	F(UINT, qps.next),     F(UINT, qps.qpn),    F(UINT, qps.leg),
+	F(UINT, qps.state),    F(UINT, qps.reason), F(UINT, qps.idle),
+	F(TEXT, qps.identity), COUNTS(qps.counts),  STOP,
 };
 
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
@@ -242,6 +276,9 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_KEEP] = { "KEEP", { keep, empty } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { adopt, adopt_answer } },
 	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { restrict_, empty } },
+	[SRDMA_CTL_QUOTA] = { "QUOTA", { quota, empty } },
+	[SRDMA_CTL_USAGE] = { "USAGE", { adopt, usage_answer } },
+	[SRDMA_CTL_QPS] = { "QPS", { adopt, qps_answer } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

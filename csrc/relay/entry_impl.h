@@ -14,9 +14,12 @@ struct srdma_relay_entry {
 	struct srdma_qp *leg_next, **leg_at; /* list of its leg, and the
 						pointer to this QP */
 	struct srdma_leg *leg;
-	uint64_t closing; /* start of its removal, ns; 0: not begun */
-	uint64_t pinged;  /* last PING of its liveness, ns */
-	uint64_t life;	  /* time of its end by LIFE, ns; 0: none */
+	/* The same for the list of its identity's account, from KEYS on. */
+	struct srdma_qp *identity_next, **identity_at;
+	uint64_t closing;   /* start of its removal, ns; 0: not begun */
+	uint64_t pinged;    /* last PING of its liveness, ns */
+	uint64_t last_work; /* relay_idle.c, ns */
+	uint64_t life;	    /* time of its end by LIFE, ns; 0: none */
 	/* expire.c: number of own and peer's requests at the last activity, and
 	 * the time until which tables are kept without activity, ns. */
 	uint64_t worked;

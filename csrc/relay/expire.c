@@ -1,6 +1,7 @@
 /* Timers of a QP (docs/protocol.md 5, 7). */
 #include "path/connect.h"
 #include "path/path.h"
+#include "path/probe.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
 #include "responder/responder.h"
@@ -122,10 +123,15 @@ static uint64_t expire_life(struct srdma_qp *qp, uint64_t now)
 /* Called in this order; each may fail the QP. */
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
 	expire_life, /* first: no other timer makes the QP send after its life */
-	expire_silence,	      expire_unconfirmed,
-	srdma_retry_deadline, srdma_responder_expire,
-	srdma_connect_expire, srdma_responder_expire_kept,
-	expire_tables,	      srdma_retry_expire,
+	expire_silence,
+	expire_unconfirmed,
+	srdma_retry_deadline,
+	srdma_responder_expire,
+	srdma_connect_expire,
+	srdma_probe_expire, /* before the timers of requests use the path */
+	srdma_responder_expire_kept,
+	expire_tables,
+	srdma_retry_expire,
 };
 
 uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now)

@@ -29,6 +29,7 @@ static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 		srdma_qp_set_heard(qp);
 		srdma_qp_wake(qp, leg->relay->env.now + SRDMA_SECOND);
 	}
+	srdma_qp_entry(qp)->last_work = leg->relay->env.now;
 	if (d->opcode == SRDMA_DESC_RECV)
 		srdma_receive_queue_post(qp, d);
 	else
@@ -93,7 +94,7 @@ void srdma_leg_end(struct srdma_leg *leg)
 /* 0, or -EBUSY: a DMA on a region is under way. */
 static int free_regions(struct srdma_leg *leg)
 {
-	struct srdma_mr_table *t = &leg->relay->env.mrs;
+	const struct srdma_mr_table *t = &leg->relay->env.mrs;
 	struct srdma_mr *mr, *next;
 
 	for (int i = 0; leg->mrs && i < SRDMA_MR_BUCKETS; i++) {
@@ -104,8 +105,7 @@ static int free_regions(struct srdma_leg *leg)
 			mr->dead = 1;
 			if (mr->dmas)
 				return -EBUSY;
-			srdma_mr_free(t, mr);
-			leg->mrs--;
+			srdma_relay_free_mr(mr);
 		}
 	}
 	return 0;
@@ -137,6 +137,8 @@ void srdma_leg_free(struct srdma_leg *leg)
 {
 	if (!leg)
 		return;
+	if (leg->account)
+		srdma_relay_release_leg(leg);
 	srdma_captable_wipe(&leg->captable);
 	srdma_wipe(leg, sizeof(*leg));
 	free(leg);

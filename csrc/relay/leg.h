@@ -13,13 +13,12 @@
 struct srdma_leg {
 	struct srdma_relay *relay;
 	struct srdma_conn *conn;
+	struct srdma_account *account; /* it is charged to it, and holds it */
 	struct srdma_cq cq;
 	struct srdma_qp *qps;
 	uint32_t id;
 	uint32_t reserved; /* completion records that its QPs may need */
 	uint32_t mrs;	   /* number of its regions */
-	uint64_t mr_bytes; /* sum of their lengths */
-	uint64_t trust;	   /* number of its trust set (3.5) */
 	uint32_t revoked;  /* number of revoked ranges of its regions (6.3) */
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "ledger/ledger.h"
 #include "memory/capability.h"
 #include "memory/captable.h"
 #include "session/pdkeys.h"
@@ -20,7 +21,8 @@
 enum srdma_relay_limits {
 	SRDMA_DEFAULT_PING_MS = 5000,
 	SRDMA_DEFAULT_SILENCE_MS = 15000,
-	SRDMA_MAX_LEGS = 256,
+	SRDMA_MAX_CONNECTIONS = 4096, /* control connections */
+	SRDMA_MAX_LEGS = 2048,
 	SRDMA_DEFAULT_QPS = 4096,
 	SRDMA_MAX_QPS = 1 << 20,
 	/* of all processes: half the QPNs */
@@ -35,6 +37,7 @@ enum srdma_relay_limits {
 	SRDMA_MAX_KEY_CACHE = 65536,
 	SRDMA_MAX_SILENCE_MS = 3600000,
 	SRDMA_MAX_LIFE_S = INT32_MAX,
+	SRDMA_MAX_ADDRESSES = 1024, /* source addresses kept (UDP) */
 };
 
 struct srdma_mr_params {
@@ -101,6 +104,7 @@ struct srdma_qp_keys {
 	uint8_t rx_secret[SRDMA_MAX_SECRET];	      /* mode with PD: zero */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN];	      /* zero: none (3.4) */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
+	const char *peer_identity; /* the same as text; NULL: none */
 };
 
 /* Values of srdma_qp_rekey.direction besides enum srdma_direction. */
@@ -124,6 +128,16 @@ struct srdma_qp_prove {
 struct srdma_qp_prove_answer {
 	uint32_t tx, rx; /* new secrets given to each direction */
 	uint8_t proof[SRDMA_RENEWAL_LEN]; /* of this end; check 1: zero */
+};
+
+/* QPS. */
+struct srdma_qp_report {
+	uint32_t qpn;
+	uint32_t state;	      /* enum srdma_qp_state */
+	uint32_t reason;      /* in ERR */
+	uint64_t idle;	      /* time since it last worked, ns */
+	const char *identity; /* of the peer; "" before KEYS */
+	struct srdma_account_counts counts;
 };
 
 enum { SRDMA_KEEP_QPS = 256, SRDMA_KEEP_MAX = 1024 };

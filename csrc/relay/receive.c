@@ -14,6 +14,7 @@
  *   respond   acks and responses, when the DMA is done: pump.c calls it
  */
 #include "path/path.h"
+#include "path/probe.h"
 #include "qp/inbound.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
@@ -24,7 +25,13 @@ enum { REPEAT_LAST_NS = 1000000 }; /* least time between final NAKs or CLOSEs */
 
 static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(qp);
+
 	r->env.stats.refused[-err]++;
+	counts->bad_tags += err == -SRDMA_REFUSED_TAG;
+	counts->replays += err == -SRDMA_REFUSED_REPLAY;
+	counts->dropped +=
+		err != -SRDMA_REFUSED_TAG && err != -SRDMA_REFUSED_REPLAY;
 	if (err == -SRDMA_REFUSED_TAG &&
 	    srdma_session_spent(srdma_qp_session(qp)))
 		srdma_qp_fail(qp, SRDMA_REASON_FORGERY_LIMIT, SRDMA_OLDEST, 1);
@@ -33,10 +40,13 @@ static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 static void count_verified(struct srdma_relay *r, struct srdma_qp *qp,
 			   const struct srdma_packet *p)
 {
+	struct srdma_account_counts *counts = srdma_qp_counts(qp);
 	struct srdma_stats *stats = &r->env.stats;
 
 	srdma_tenant_urgent(&r->env.tenants, srdma_qp_tenant(qp),
 			    p->payload_len);
+	counts->packets_verified++;
+	counts->bytes_verified += p->payload_len;
 	if (srdma_qp_keyed(qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_received++;
 		return;
@@ -83,8 +93,14 @@ static void ready_to_send(struct srdma_relay *r, struct srdma_qp *qp)
 
 static void acknowledged(struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	if (srdma_complete_ack(qp, p) && p->ack.kind == SRDMA_ACK_PING)
+	const uint8_t kind = p->ack.kind;
+
+	if (!srdma_complete_ack(qp, p))
+		return;
+	if (kind == SRDMA_ACK_PING)
 		srdma_responder_pinged(qp);
+	else if (kind == SRDMA_ACK_ACK || kind == SRDMA_ACK_RNR)
+		srdma_probe_answered(qp, p->ack.path);
 }
 
 /* Effects of a verified packet on a QP that is not in ERR. */
@@ -98,6 +114,8 @@ static void verified(struct srdma_relay *r, struct srdma_qp *qp,
 	ready_to_send(r, qp);
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
+	if (!(p->traits & SRDMA_T_ACK))
+		srdma_qp_entry(qp)->last_work = r->env.now;
 	if (p->traits & SRDMA_T_REQUEST)
 		srdma_responder_receive(qp, p, &r->spare);
 	else if (p->traits & SRDMA_T_ACK)
@@ -145,6 +163,7 @@ static struct srdma_qp *find(struct srdma_relay *r, const struct srdma_buf *in)
 	}
 	if (!opens(qp)) {
 		r->env.stats.refused[SRDMA_REFUSED_QP_STATE]++;
+		srdma_qp_counts(qp)->dropped++;
 		return NULL;
 	}
 	return qp;

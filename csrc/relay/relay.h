@@ -14,8 +14,9 @@
 #include "relay/params.h"
 #include "wire/stats.h"
 
-struct srdma_relay;
 struct srdma_leg;
+struct srdma_ledger;
+struct srdma_relay;
 
 struct srdma_relay_params {
 	/* The relay destroys both ports, also if its creation fails. */
@@ -28,6 +29,7 @@ struct srdma_relay_params {
 			    host port lacks buffers to keep them */
 	uint32_t reads;	 /* response slots of a QP */
 	uint32_t qps;	 /* at most; 0: SRDMA_DEFAULT_QPS */
+	int minima;	 /* of the ledger */
 	/* Number of worker processes, and the index of this one: QPNs modulo
 	 * processes are process. processes 0: one process. */
 	uint32_t processes, process;
@@ -81,6 +83,8 @@ const struct srdma_stats *srdma_relay_stats(const struct srdma_relay *r);
 struct srdma_stats *srdma_relay_stats_edit(struct srdma_relay *r);
 /* Updates the gauges. Visits all QPs, so it does not belong in the data path. */
 void srdma_relay_stats_measure(struct srdma_relay *r);
+/* The ledger of the worker process, which the relay owns. */
+struct srdma_ledger *srdma_relay_ledger(const struct srdma_relay *r);
 /* Text of the last refusal of the calls below, for the control socket. */
 const char *srdma_relay_why(const struct srdma_relay *r);
 
@@ -92,7 +96,8 @@ const char *srdma_relay_why(const struct srdma_relay *r);
 int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 			 struct srdma_leg **leg,
 			 struct srdma_leg_answer *answer);
-/* Id of the leg in control messages. Its token is in params->token after
+/* Id of the leg in control messages. Modulo SRDMA_MAX_LEGS, no other leg that
+ * was not freed has the same. Its token is in params->token after
  * srdma_relay_leg_open(). */
 uint32_t srdma_relay_leg_id(const struct srdma_leg *leg);
 /* 1 once the leg's host has connected. */
@@ -102,6 +107,8 @@ struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id);
 /* The live leg with this token of 16 bytes, compared in constant time; NULL. */
 struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 					   const uint8_t *token);
+/* The live leg that has this QP; NULL. */
+struct srdma_leg *srdma_relay_leg_of_qp(struct srdma_relay *r, uint32_t qpn);
 /* Fails the leg's QPs (CLOSE with PEER_HOST_GONE). Later turns free the leg, when
  * its DMA has ended. */
 void srdma_relay_leg_close(struct srdma_leg *leg);
@@ -128,13 +135,6 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 /* 1: DMA still uses a deregistered region. 0: the region is freed. */
 int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
-
-/* Regions of a leg, deregistered ones with DMA included. */
-struct srdma_leg_memory {
-	uint32_t regions;
-	uint64_t bytes; /* sum of their lengths */
-};
-struct srdma_leg_memory srdma_relay_leg_memory(const struct srdma_leg *leg);
 
 /* CAP: makes a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
  * range or the rights cannot be granted; -EPERM: the region demands no proof;
@@ -236,6 +236,17 @@ int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
  * QP has no keys; -ENOENT. */
 int srdma_relay_qp_life(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t qpn, uint32_t seconds);
+
+/*
+ * QPS: examines some QPs from *cursor on, which is 0 at first, and moves it.
+ * *leg is the leg of the first of them, which *out describes; NULL: there was
+ * none, and others may follow. 0, or -ENOENT: there are no more.
+ */
+int srdma_relay_qp_next(struct srdma_relay *r, uint64_t *cursor,
+			struct srdma_qp_report *out, struct srdma_leg **leg);
+/* USAGE: what the QPs of an account have done, ended ones included. */
+void srdma_relay_counts(struct srdma_relay *r, struct srdma_account *a,
+			struct srdma_account_counts *out);
 
 /* Returns the state of a QP of the leg, enum srdma_qp_state; in ERR *reason is
  * its reason, else 0. -ENOENT: no such QP. */

@@ -138,6 +138,8 @@ static void make_env(struct srdma_relay *r)
 	env->reorder = &r->reorder;
 	env->discard = srdma_pump_discard;
 	env->path_restarted = srdma_requester_restart;
+	env->random = r->params.random;
+	env->random_ctx = r->params.random_ctx;
 }
 
 int srdma_relay_create(struct srdma_relay **out,
@@ -170,9 +172,12 @@ int srdma_relay_create(struct srdma_relay **out,
 	err = srdma_reorder_pool_create(&r->reorder, records_of(r));
 	if (err)
 		goto free_ops;
+	err = srdma_relay_ledger_create(r);
+	if (err)
+		goto free_ledger;
 	err = srdma_cmac_create(&r->cmac, SRDMA_MEMKEY_LEN, r->params.provider);
 	if (err)
-		goto free_reorder;
+		goto free_ledger;
 	err = srdma_keycache_create(&r->keys, params->key_cache,
 				    params->provider);
 	if (err)
@@ -187,7 +192,8 @@ free_keys:
 	srdma_keycache_destroy(r->keys);
 free_cmac:
 	srdma_cmac_destroy(&r->cmac);
-free_reorder:
+free_ledger:
+	srdma_ledger_destroy(r->env.ledger);
 	srdma_reorder_pool_destroy(&r->reorder);
 free_ops:
 	srdma_op_pool_destroy(&r->env.ops);
@@ -203,14 +209,14 @@ destroy_ports:
 static void free_everything(struct srdma_relay *r)
 {
 	struct srdma_port *host = r->env.host;
-	struct srdma_mr_table *mrs = &r->env.mrs;
+	const struct srdma_mr_table *mrs = &r->env.mrs;
 	struct srdma_qp *qp;
 
 	while ((qp = srdma_relay_next_qp(r, NULL)))
 		srdma_relay_forget(qp);
 	for (int i = 0; i < SRDMA_MR_BUCKETS; i++)
 		while (mrs->bucket[i])
-			srdma_mr_free(mrs, mrs->bucket[i]);
+			srdma_relay_free_mr(mrs->bucket[i]);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		if (r->legs[i])
 			host->ops->close(r->legs[i]->conn);
@@ -237,6 +243,7 @@ void srdma_relay_destroy(struct srdma_relay *r)
 	r->env.wire->ops->destroy(r->env.wire);
 	srdma_keycache_destroy(r->keys);
 	srdma_cmac_destroy(&r->cmac);
+	srdma_ledger_destroy(r->env.ledger);
 	srdma_reorder_pool_destroy(&r->reorder);
 	srdma_op_pool_destroy(&r->env.ops);
 	free_places(r);
@@ -253,10 +260,6 @@ static int check_leg(struct srdma_relay *r, uint32_t ring)
 			r, -EINVAL,
 			"a ring of %u records: it must be a power of two, %u..%u",
 			ring, SRDMA_MIN_RING, SRDMA_MAX_RING);
-	if (r->leg_count == SRDMA_MAX_LEGS)
-		return srdma_relay_refuse(r, -EDQUOT,
-					  "the worker has its limit of %u legs",
-					  SRDMA_MAX_LEGS);
 	return 0;
 }
 
@@ -303,18 +306,20 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 	leg = calloc(1, sizeof(*leg));
 	if (!leg)
 		return srdma_relay_refuse(r, -ENOMEM, "no memory for a leg");
-	err = open_leg(r, leg, params, answer);
+	leg->relay = r;
+	leg->cq.ring = params->ring;
+	err = srdma_relay_charge_leg(r, leg, params->account);
+	if (!err)
+		err = open_leg(r, leg, params, answer);
 	if (err) {
 		srdma_leg_free(leg);
 		return err;
 	}
 	leg->conn->user = leg;
-	leg->relay = r;
 	leg->cq = (struct srdma_cq){ .env = &r->env,
 				     .conn = leg->conn,
 				     .ring = params->ring };
 	leg->shared = params->shared;
-	leg->trust = params->trust ? params->trust : (uintptr_t)leg;
 	leg->rotated = r->env.now;
 	memcpy(leg->token, params->token, sizeof(leg->token));
 	enter(r, leg);
@@ -337,6 +342,14 @@ struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id)
 	struct srdma_leg *leg = r->legs[id % SRDMA_MAX_LEGS];
 
 	return leg && leg->id == id && !leg->closing ? leg : NULL;
+}
+
+struct srdma_leg *srdma_relay_leg_of_qp(struct srdma_relay *r, uint32_t qpn)
+{
+	const struct srdma_qp *qp = srdma_relay_qp(r, qpn);
+	struct srdma_leg *leg = qp ? srdma_qp_entry(qp)->leg : NULL;
+
+	return leg && !leg->closing ? leg : NULL;
 }
 
 struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
@@ -385,8 +398,15 @@ int srdma_relay_install(struct srdma_relay *r, struct srdma_leg *leg,
 	srdma_cmac_forget(&r->cmac);
 	if (err)
 		return why_no_token(r, err, len);
+	err = srdma_relay_charge(r, leg->account, SRDMA_RES_CAPABILITIES, 1);
+	if (err) {
+		srdma_capability_wipe(&cap);
+		return err;
+	}
 	err = srdma_captable_add(&leg->captable, &cap, handle);
 	srdma_capability_wipe(&cap);
+	if (err)
+		srdma_account_give(leg->account, SRDMA_RES_CAPABILITIES, 1);
 	if (err == -EDQUOT)
 		return srdma_relay_refuse(
 			r, err, "the leg has its limit of %u capabilities",
@@ -401,6 +421,7 @@ int srdma_relay_uninstall(struct srdma_relay *r, struct srdma_leg *leg,
 	if (srdma_captable_drop(&leg->captable, handle))
 		return srdma_relay_refuse(
 			r, -ENOENT, "the leg has no capability of this handle");
+	srdma_account_give(leg->account, SRDMA_RES_CAPABILITIES, 1);
 	srdma_cmac_forget(&r->cmac); /* it may hold a key of the capability */
 	return 0;
 }

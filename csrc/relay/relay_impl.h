@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "crypto/cmac.h"
+#include "ledger/ledger.h"
 #include "qp/env.h"
 #include "qp/qp.h"
 #include "relay/entry_impl.h"
@@ -41,7 +42,8 @@ struct srdma_relay {
 		reorder; /* at most half of the host port's buffers */
 	struct srdma_keep_list kept;
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
-	char why[192];		 /* srdma_relay_why() */
+	uint32_t reclaim_at; /* bucket where srdma_relay_reclaim() goes on */
+	char why[640];	     /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
 };
 
@@ -84,6 +86,41 @@ void srdma_relay_forget(struct srdma_qp *qp);
 /* --- relay_keep.c --- */
 /* Frees the data that KEEP stored for the QP, unless other QPs have it too. */
 void srdma_keep_leave(struct srdma_qp *qp);
+
+/* --- relay_mr.c --- */
+/* Frees a region without DMA, and gives it back. */
+void srdma_relay_free_mr(struct srdma_mr *mr);
+
+/* --- relay_ledger.c: the charges return 0, or -EDQUOT with why --- */
+int srdma_relay_ledger_create(struct srdma_relay *r);
+int srdma_relay_charge(struct srdma_relay *r, struct srdma_account *a,
+		       enum srdma_resource resource, uint64_t n);
+/* The leg holds the account until srdma_relay_release_leg(). NULL: one without a
+ * name. */
+int srdma_relay_charge_leg(struct srdma_relay *r, struct srdma_leg *leg,
+			   struct srdma_account *a);
+void srdma_relay_release_leg(struct srdma_leg *leg);
+int srdma_relay_charge_qp(struct srdma_relay *r, struct srdma_account *a,
+			  uint32_t entries);
+void srdma_relay_release_qp(struct srdma_account *a, uint32_t entries);
+/* A QP with keys for the identity, whose account it holds until
+ * srdma_relay_release_identity(). NULL is allowed. */
+int srdma_relay_charge_identity(struct srdma_relay *r, const char *name,
+				struct srdma_account **out);
+void srdma_relay_release_identity(struct srdma_account *a);
+
+/* --- relay_status.c --- */
+/* KEYS: charges the QP to its identity from now on. */
+void srdma_relay_join_identity(struct srdma_qp *qp, struct srdma_account *a);
+/* The QP ends: adds what it has done to its accounts, and leaves its identity. */
+void srdma_relay_fold_counts(struct srdma_qp *qp);
+
+/* --- relay_idle.c --- */
+/* Frees an idle QP of the side of this account, if there is one that may be
+ * reclaimed. 1: a QP was freed. */
+int srdma_relay_reclaim(struct srdma_relay *r, const struct srdma_account *a);
+/* Time since the QP last worked, ns. */
+uint64_t srdma_relay_idle(const struct srdma_qp *qp, uint64_t now);
 
 /* --- relay_control.c --- */
 /* len random bytes; 0, or -EIO with why. */

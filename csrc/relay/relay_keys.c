@@ -277,14 +277,18 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 static int connect_path(struct srdma_relay *r, struct srdma_qp *qp,
 			const struct srdma_qp_keys *k)
 {
-	const char *address = k->role ? NULL : k->peer_wire;
 	const char *why;
-	int err = srdma_connect_begin(qp, address);
+	int err;
 
+	if (k->role) {
+		srdma_connect_await(qp, k->peer_wire);
+		return 0;
+	}
+	err = srdma_connect_begin(qp, k->peer_wire);
 	if (!err)
 		return 0;
 	why = r->env.wire->why;
-	return srdma_relay_refuse(r, err, "wire to %s: %s", address,
+	return srdma_relay_refuse(r, err, "wire to %s: %s", k->peer_wire,
 				  why ? why : strerror(-err));
 }
 
@@ -355,13 +359,23 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *k)
 {
 	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, k->qpn);
+	struct srdma_account *identity;
 	int err = qp ? check_keys(r, qp, k) : -ENOENT;
 
 	if (!err)
 		err = check_secrets(r, leg, k);
 	if (!err)
-		err = set_up_with_group(r, leg, qp, k);
-	if (!err)
-		begin(r, qp, k);
-	return err;
+		err = srdma_relay_charge_identity(r, k->peer_identity,
+						  &identity);
+	if (err)
+		return err;
+	err = set_up_with_group(r, leg, qp, k);
+	if (err) {
+		srdma_relay_release_identity(identity);
+		return err;
+	}
+	srdma_relay_join_identity(qp, identity);
+	srdma_qp_entry(qp)->last_work = r->env.now;
+	begin(r, qp, k);
+	return 0;
 }

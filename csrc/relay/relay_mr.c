@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ledger/ledger.h"
 #include "memory/memguard.h"
 #include "memory/rights.h"
 #include "relay/relay_impl.h"
@@ -144,6 +145,13 @@ static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 		   : 0;
 }
 
+/* The number of the leg's trust set (3.5): its account, else the leg alone. */
+static uint64_t trust_of(const struct srdma_leg *leg)
+{
+	return leg->account ? srdma_account_serial(leg->account)
+			    : (uintptr_t)leg;
+}
+
 /* Peers of other programs must not reach the same bytes (RFC 5042 6.3.6). */
 static int expose(struct srdma_relay *r, struct srdma_mr *mr)
 {
@@ -153,7 +161,7 @@ static int expose(struct srdma_relay *r, struct srdma_mr *mr)
 		.ino = region->ino,
 		.first = region->file_at,
 		.last = region->file_at + region->length - 1,
-		.trust = mr->leg->trust,
+		.trust = trust_of(mr->leg),
 		.written = mr->access & WRITTEN,
 		.shared = mr->access & SRDMA_ACCESS_SHARED,
 	};
@@ -186,23 +194,46 @@ static int open_and_expose(struct srdma_relay *r, struct srdma_mr *mr,
 	return err;
 }
 
-int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
-		       const struct srdma_mr_params *params, uint32_t *key)
+/* 0, or -EDQUOT with why. */
+static int charge(struct srdma_relay *r, struct srdma_account *a,
+		  uint64_t length)
 {
-	int err = check_region(r, leg, params);
-	struct srdma_mr *mr;
+	int err = srdma_relay_charge(r, a, SRDMA_RES_REGIONS, 1);
 
-	if (!err)
-		err = new_key(r, key);
 	if (err)
 		return err;
-	if (leg->cq.down)
-		return srdma_relay_refuse(r, -ENOTCONN, "the leg has ended");
-	mr = calloc(1, sizeof(*mr));
+	err = srdma_relay_charge(r, a, SRDMA_RES_BYTES, length);
+	if (err)
+		srdma_account_give(a, SRDMA_RES_REGIONS, 1);
+	return err;
+}
+
+static void release(struct srdma_account *a, uint64_t length)
+{
+	srdma_account_give(a, SRDMA_RES_BYTES, length);
+	srdma_account_give(a, SRDMA_RES_REGIONS, 1);
+}
+
+void srdma_relay_free_mr(struct srdma_mr *mr)
+{
+	struct srdma_leg *leg = mr->leg;
+
+	release(leg->account, mr->region->length);
+	leg->mrs--;
+	srdma_mr_free(&leg->relay->env.mrs, mr);
+}
+
+/* Makes a region that is charged already. 0, or -errno with why. */
+static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
+		       const struct srdma_mr_params *params, uint32_t key)
+{
+	struct srdma_mr *mr = calloc(1, sizeof(*mr));
+	int err;
+
 	if (!mr)
 		return srdma_relay_refuse(r, -ENOMEM, "no memory for a region");
 	mr->leg = leg;
-	mr->key = *key;
+	mr->key = key;
 	mr->access = params->region.access;
 	mr->scope_qpn = params->scope_qpn;
 	err = add_guard(r, mr, params);
@@ -215,8 +246,28 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 	}
 	srdma_mr_insert(&r->env.mrs, mr);
 	leg->mrs++;
-	leg->mr_bytes += mr->region->length;
 	return 0;
+}
+
+int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
+		       const struct srdma_mr_params *params, uint32_t *key)
+{
+	const uint64_t length = params->region.length;
+	int err = check_region(r, leg, params);
+
+	if (!err)
+		err = new_key(r, key);
+	if (err)
+		return err;
+	if (leg->cq.down)
+		return srdma_relay_refuse(r, -ENOTCONN, "the leg has ended");
+	err = charge(r, leg->account, length);
+	if (err)
+		return err;
+	err = make_region(r, leg, params, *key);
+	if (err)
+		release(leg->account, length);
+	return err;
 }
 
 static struct srdma_mr *mr_of(struct srdma_relay *r,
@@ -253,15 +304,8 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 		return 0;
 	if (mr->dmas)
 		return 1;
-	leg->mrs--;
-	leg->mr_bytes -= mr->region->length;
-	srdma_mr_free(&r->env.mrs, mr);
+	srdma_relay_free_mr(mr);
 	return 0;
-}
-
-struct srdma_leg_memory srdma_relay_leg_memory(const struct srdma_leg *leg)
-{
-	return (struct srdma_leg_memory){ leg->mrs, leg->mr_bytes };
 }
 
 /* --- capabilities ------------------------------------------------------ */

@@ -39,10 +39,6 @@ static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 			r, -ENOSPC,
 			"the leg's ring of %u records cannot hold %u more; open the PD with a larger ring",
 			leg->cq.ring, p->sq + p->rq + 1);
-	if (r->qp_count == r->params.qps)
-		return srdma_relay_refuse(r, -EDQUOT,
-					  "the worker has its limit of %u QPs",
-					  r->params.qps);
 	return 0;
 }
 
@@ -160,13 +156,20 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 {
 	struct srdma_relay_entry *e;
 	struct srdma_qp *qp;
+	const uint32_t entries = params->sq + params->rq;
 	int err = check_qp(r, leg, params);
 
 	if (!err)
-		err = create(r, leg, params, &qp, info);
+		err = srdma_relay_charge_qp(r, leg->account, entries);
 	if (err)
 		return err;
+	err = create(r, leg, params, &qp, info);
+	if (err) {
+		srdma_relay_release_qp(leg->account, entries);
+		return err;
+	}
 	e = srdma_qp_entry(qp);
+	e->last_work = r->env.now;
 	e->mtu = params->mtu ? params->mtu : r->params.mtu;
 	enter(r, qp);
 	join_leg(leg, qp);
@@ -183,14 +186,20 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 void srdma_relay_forget(struct srdma_qp *qp)
 {
 	struct srdma_leg *leg = srdma_qp_entry(qp)->leg;
+	struct srdma_account *identity = srdma_qp_identity(qp);
+	const uint32_t entries =
+		srdma_post_depth(qp) + srdma_receive_queue_depth(qp);
 
 	srdma_keep_leave(qp);
+	srdma_relay_fold_counts(qp);
 	leave(leg->relay, qp);
 	leave_leg(qp);
 	leg->reserved -= records_of(qp);
 	srdma_path_leave(qp);
 	srdma_qp_retire(qp);
 	srdma_qp_free(qp);
+	srdma_relay_release_qp(leg->account, entries);
+	srdma_relay_release_identity(identity);
 }
 
 int srdma_relay_is_removable(const struct srdma_qp *qp)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/prefetch.h"
+#include "ledger/ledger.h"
 #include "requester/requester_impl.h"
 
 enum { SEND_BURST = 64 }; /* packets of one QP in one turn */
@@ -135,6 +136,7 @@ static int send_lost(struct srdma_requester *rq, const struct srdma_op *op)
 			return err;
 		srdma_flight_resent(&rq->flights, flight, pn, rq->env->now);
 		rq->env->stats.packets_resent++;
+		srdma_qp_counts(rq->qp)->packets_resent++;
 	}
 	srdma_requester_wqe(rq, op->request_id)->fetching--;
 	return 0;
@@ -157,6 +159,7 @@ static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
 	srdma_read_chunk_asked(&rq->chunks, chunk, SRDMA_NO_FLIGHT,
 			       rq->env->now);
 	rq->env->stats.packets_resent++;
+	srdma_qp_counts(rq->qp)->packets_resent++;
 	return 0;
 }
 

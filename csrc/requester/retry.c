@@ -5,7 +5,9 @@
  * timer runs while nothing is outstanding, nor for packets that a blocked wire
  * holds back.
  */
+#include "ledger/ledger.h"
 #include "path/connect.h"
+#include "path/probe.h"
 #include "requester/requester_impl.h"
 
 enum { ELSEWHERE = 3 }; /* time-outs in a row after which a path is left */
@@ -92,10 +94,11 @@ static uint64_t expire_open(struct srdma_requester *rq, uint64_t now)
 {
 	uint64_t due;
 
-	if (!srdma_path_has_own(rq->qp))
+	if (!srdma_path_has_own(rq->qp) || srdma_qp_keyed(rq->qp)->role)
 		return SRDMA_NEVER;
 	due = say_again(rq, SRDMA_SAY_OPEN, now);
 	rq->env->stats.packets_resent += due == SRDMA_NEVER;
+	srdma_qp_counts(rq->qp)->packets_resent += due == SRDMA_NEVER;
 	return due;
 }
 
@@ -158,7 +161,7 @@ uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now)
 	due = srdma_time_earlier(due, expire_flights(rq, now));
 	due = srdma_time_earlier(due, expire_chunks(rq, now));
 	if ((rq->starving && srdma_segment_starves(rq)) ||
-	    srdma_qp_rekeying(qp))
+	    srdma_qp_rekeying(qp) || srdma_probe_feeds(qp))
 		due = srdma_time_earlier(due,
 					 say_again(rq, SRDMA_SAY_PING, now));
 	return due;

@@ -5,7 +5,9 @@
  */
 #include <errno.h>
 
+#include "path/limit.h"
 #include "path/path.h"
+#include "path/probe.h"
 #include "responder/responder_impl.h"
 
 enum { RESPONSE_BURST = 64 }; /* responses of one QP in one turn */
@@ -22,6 +24,7 @@ static const struct control controls[] = {
 	{ SRDMA_SAY_CLOSE, SRDMA_ACK_CLOSE, 0, 1 },
 	{ SRDMA_SAY_OPEN, SRDMA_ACK_OPEN, SRDMA_STH_ACK_NOW, 0 },
 	{ SRDMA_SAY_PING, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_SAY_PROBE, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
 	{ SRDMA_SAY_ACK, SRDMA_ACK_ACK, 0, 0 },
 };
 
@@ -41,6 +44,18 @@ static uint8_t reason_of(const struct srdma_qp_last *last,
 	if (c->kind == SRDMA_ACK_NAK)
 		return last->nak_reason;
 	return c->kind == SRDMA_ACK_CLOSE ? last->close_reason : 0;
+}
+
+/* A PING to the candidate. If its limit permits none now, the next try follows
+ * (probe.h). */
+static int send_probe(struct srdma_responder *rs, struct srdma_packet *p)
+{
+	int err = srdma_path_send_probe(rs->qp, p);
+
+	if (!err || err == -EAGAIN)
+		srdma_qp_said(rs->qp, SRDMA_SAY_PROBE);
+	rs->env->stats.acks_sent += !err;
+	return err == -EAGAIN ? 0 : err;
 }
 
 static int send_control(struct srdma_responder *rs, const struct control *c)
@@ -70,16 +85,32 @@ static int send_control(struct srdma_responder *rs, const struct control *c)
 
 	if (!c->final)
 		srdma_sequence_gaps(rs, &p.ack);
+	if (c->bit == SRDMA_SAY_PROBE)
+		return send_probe(rs, &p);
 	err = srdma_path_send(rs->qp, &p, NULL);
 	if (err)
 		return err;
 	rs->advertised = (uint32_t)rs->rq_tail;
 	srdma_qp_said(rs->qp, c->bit);
+	if (srdma_probe_owes(rs->qp)) {
+		srdma_qp_schedule(rs->qp, SRDMA_SAY_ACK);
+		srdma_qp_activate(rs->qp);
+	}
 	rs->pinged = 0;
 	stats->rnr_sent += p.ack.kind == SRDMA_ACK_RNR;
 	stats->naks_sent += (uint64_t)nak;
 	stats->acks_sent += (uint64_t)!nak;
 	return 0;
+}
+
+/* 1: the packet is scheduled, and neither the end of the QP nor the limit of its
+ * path forbids it. */
+static int may_send(const struct srdma_qp *qp, const struct control *c)
+{
+	if (!(srdma_qp_scheduled(qp) & c->bit) ||
+	    (srdma_qp_state(qp) == SRDMA_QP_ERR && !c->final))
+		return 0;
+	return c->bit == SRDMA_SAY_PROBE || !srdma_limit_is_held(qp);
 }
 
 int srdma_respond_control(struct srdma_qp *qp)
@@ -90,8 +121,7 @@ int srdma_respond_control(struct srdma_qp *qp)
 		const struct control *c = &controls[i];
 		int err;
 
-		if (!(srdma_qp_scheduled(qp) & c->bit) ||
-		    (srdma_qp_state(qp) == SRDMA_QP_ERR && !c->final))
+		if (!may_send(qp, c))
 			continue;
 		err = send_control(rs, c);
 		if (err)

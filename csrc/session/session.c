@@ -201,6 +201,12 @@ uint64_t srdma_session_next_pn(const struct srdma_session *s)
 	return s->tx_pn;
 }
 
+uint32_t srdma_session_control_len(const struct srdma_session *s, uint32_t gaps)
+{
+	return SRDMA_BTH_LEN + SRDMA_AETH_LEN + SRDMA_STH_LEN + s->tag_len +
+	       SRDMA_ACK_BODY_LEN + gaps * SRDMA_GAP_LEN;
+}
+
 uint32_t srdma_session_overhead(const struct srdma_session *s)
 {
 	return SRDMA_MAX_HEADER - SRDMA_MAX_TAG + s->tag_len + 3;

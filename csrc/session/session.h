@@ -243,6 +243,10 @@ int srdma_session_same_peer(const struct srdma_session *a,
 void srdma_session_prefetch(const struct srdma_session *s, int directions);
 void srdma_session_prefetch_keys(const struct srdma_session *s, int directions);
 
+/* Bytes of a sealed ACKNOWLEDGE with that number of gaps. */
+uint32_t srdma_session_control_len(const struct srdma_session *s,
+				   uint32_t gaps);
+
 /* Most bytes that a sealed packet has in addition to its payload. */
 uint32_t srdma_session_overhead(const struct srdma_session *s);
 

@@ -86,6 +86,8 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	    "the number of invalid tags reached the limit of the suite"),
 	ROW(PEER_ERROR, WC_REM_ABORT, 0, 1, "the peer's QP went to error"),
 	ROW(PROVIDER, WC_FATAL, 0, 1, "the cryptographic provider failed"),
+	ROW(RECLAIMED, WC_FATAL, 0, 0,
+	    "the worker ended the QP, which was idle, to serve others"),
 	ROW(FLUSHED, WC_WR_FLUSH, 0, 0, "flushed: the QP is in error"),
 	ROW(WORKER_GONE, WC_FATAL, 0, 0,
 	    "the local worker ended; start it and connect again"),

@@ -70,7 +70,11 @@ enum srdma_refusal {
 	X(proofs_made)                                                         \
 	X(proofs_verified)                                                     \
 	X(wakeups)                                                             \
-	X(resumptions_refused) /* wrong proofs of peers (8.6) */
+	X(resumptions_refused)	/* wrong proofs of peers (8.6) */              \
+	X(path_packets_held)	/* the limit of a path was used up (7.3) */    \
+	X(path_changes)		/* a QP sends to another UDP address */        \
+	X(path_changes_refused) /* the present UDP address was kept */         \
+	X(path_returns)		/* to the address that the peer named */
 
 /* QPs of one key mode and bytes of their sessions (session.h). */
 #define SRDMA_GAUGES_OF(X, mode)                                               \

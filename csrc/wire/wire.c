@@ -154,6 +154,11 @@ static int gaps_legal(const struct srdma_ack_body *a)
 	return 1;
 }
 
+static int is_final(uint8_t kind)
+{
+	return kind == SRDMA_ACK_NAK || kind == SRDMA_ACK_CLOSE;
+}
+
 /* Kind and reason must agree, and the STH must repeat the position (2.4). */
 static int ack_legal(const struct srdma_packet *p)
 {
@@ -164,6 +169,8 @@ static int ack_legal(const struct srdma_packet *p)
 	    a->gaps > SRDMA_MAX_GAPS || a->skips > (a->gaps > 0))
 		return 0;
 	if (a->kind == SRDMA_ACK_NAK && !row->nak)
+		return 0;
+	if (is_final(a->kind) && a->path)
 		return 0;
 	if (a->kind == SRDMA_ACK_CLOSE ? !row->close
 				       : a->kind != SRDMA_ACK_NAK && a->reason)
@@ -240,8 +247,7 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 	a->highest_pn = srdma_load32(d + 12);
 	a->recv_credit = srdma_load32(d + 16);
 	a->request_credit = srdma_load32(d + 20);
-	if (srdma_load32(d + 24)) /* reserved */
-		return -SRDMA_REFUSED_ACK_BODY;
+	a->path = srdma_load32(d + 24);
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		a->gap[i].request_id = srdma_load32(d);
@@ -396,7 +402,7 @@ static void build_body(const struct srdma_ack_body *a, uint8_t *d)
 	srdma_store32(d + 12, a->highest_pn);
 	srdma_store32(d + 16, a->recv_credit);
 	srdma_store32(d + 20, a->request_credit);
-	srdma_store32(d + 24, 0);
+	srdma_store32(d + 24, a->path);
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		srdma_store32(d, a->gap[i].request_id);

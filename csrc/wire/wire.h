@@ -118,6 +118,10 @@ struct srdma_gap {
 	uint32_t length;
 };
 
+/* Fields of srdma_ack_body.path (7.3): a token, and a flag of the sender. */
+#define SRDMA_PATH_LIMITED (UINT32_C(1) << 31) /* its path is not validated */
+#define SRDMA_PATH_TOKEN   (SRDMA_PATH_LIMITED - 1)
+
 struct srdma_ack_body {
 	uint8_t kind;
 	uint8_t reason; /* enum srdma_reason */
@@ -129,6 +133,7 @@ struct srdma_ack_body {
 	uint32_t highest_pn; /* low 32 bits of a packet number */
 	uint32_t recv_credit;
 	uint32_t request_credit;
+	uint32_t path; /* UDP, else 0: SRDMA_PATH_LIMITED, SRDMA_PATH_TOKEN */
 	struct srdma_gap gap[SRDMA_MAX_GAPS];
 };
 

@@ -75,8 +75,8 @@ local f = {
 		base.DEC),
 	ack_request = ProtoField.uint32("srdma.ack.request_credit",
 		"Request credit", base.DEC),
-	ack_reserved = ProtoField.uint32("srdma.ack.reserved",
-		"Reserved, 0", base.HEX),
+	ack_path = ProtoField.uint32("srdma.ack.path",
+		"Path: limited (bit 31), token", base.HEX),
 	gap_id = ProtoField.uint32("srdma.ack.gap.request_id",
 		"Missing: request id", base.DEC),
 	gap_offset = ProtoField.uint32("srdma.ack.gap.offset",
@@ -203,7 +203,7 @@ local function show_ack(tree, tvb, at, size)
 	ack:add(f.ack_highest, body(12, 4))
 	ack:add(f.ack_recv, body(16, 4))
 	ack:add(f.ack_request, body(20, 4))
-	ack:add(f.ack_reserved, body(24, 4))
+	ack:add(f.ack_path, body(24, 4))
 	show_gaps(ack, tvb, at + ACK_BODY, body(2, 1):uint())
 end
 

@@ -122,7 +122,7 @@ class AckBody(Packet):
         XIntField("highest_pn", 0),
         IntField("recv_credit", 0),
         IntField("request_credit", 0),
-        XIntField("reserved", 0),
+        XIntField("path", 0),
         PacketListField("gaps", [], Gap, count_from=lambda body: body.count),
     )
 

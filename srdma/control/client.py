@@ -446,14 +446,14 @@ class Control:
                 return None
             raise
 
-    def restrict(self, account: str, limits: Limits, keep: int = 0) -> None:
+    def restrict(self, account: str, limits: Limits, keep: int = 0, group: str = "") -> None:
         """Prepare this connection, which has the role for all legs, for a program of another user:
         it loses the role, and everything made by it is charged to the account. keep: seconds for
-        which a leg over verbs outlives it.
+        which a leg over verbs outlives it. group: an account that several ones share, "": none.
 
-        RefusedError with EDQUOT: the account has too many connections.
+        RefusedError with EDQUOT: the account, or its group, has too many connections.
         """
-        self.request(Kind.RESTRICT, [*values_of(limits), account, keep])
+        self.request(Kind.RESTRICT, [*values_of(limits), account, keep, group])
 
     def expire(self, qpn: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""

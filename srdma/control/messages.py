@@ -44,6 +44,9 @@ class Kind(IntEnum):
     KEEP = control.KINDS["KEEP"]
     ADOPT = control.KINDS["ADOPT"]
     RESTRICT = control.KINDS["RESTRICT"]
+    QUOTA = control.KINDS["QUOTA"]
+    USAGE = control.KINDS["USAGE"]
+    QPS = control.KINDS["QPS"]
 
 
 class Direction(IntEnum):

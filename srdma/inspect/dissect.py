@@ -42,7 +42,7 @@ ACK = (
     ("ack.highest PN", 4),
     ("ack.RECV credit", 4),
     ("ack.request credit", 4),
-    ("ack.reserved", 4),
+    ("ack.path", 4),
 )
 ACKNOWLEDGE = 0x11
 OPCODES = {

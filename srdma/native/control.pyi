@@ -14,9 +14,17 @@ TOKEN_MAX: int
 ALLOW_UNPROTECTED: int
 SHARED: int
 KEPT_QP_LEN: int
+RESOURCES: tuple[str, ...]
+RESOURCE_PLACES: int
+QUOTA_LAST: int
+PROGRAM: int
+PROCESS: int
+GROUP: int
+IDENTITY: int
 
 KINDS: dict[str, int]
 
+def count_names() -> tuple[str, ...]: ...
 def encode(kind: int, tag: int, values: Iterable[Any]) -> bytearray: ...
 def peek(data: Buffer) -> tuple[int, int, int] | None: ...
 def decode(data: Buffer) -> tuple[Any, ...] | str: ...

@@ -23,12 +23,31 @@ ALLOW_UNPROTECTED = SRDMA_CTL_ALLOW_UNPROTECTED  # flag of the answer to HELLO
 SHARED = SRDMA_CTL_SHARED  # flag of OPEN
 KEPT_QP_LEN = SRDMA_CTL_KEPT_QP_LEN  # bytes of a QP in the answer to ADOPT
 
+# Resources by their numbers, and the places that QUOTA and USAGE have for them.
+RESOURCES = tuple(
+    srdma_resource(r).name.decode() for r in range(<int>SRDMA_RESOURCES)
+)
+RESOURCE_PLACES = SRDMA_CTL_RESOURCES
+QUOTA_LAST = SRDMA_CTL_QUOTA_LAST  # flag of QUOTA
+PROGRAM = SRDMA_ACCOUNT_PROGRAM  # kinds of accounts
+PROCESS = SRDMA_ACCOUNT_PROCESS
+GROUP = SRDMA_ACCOUNT_GROUP
+IDENTITY = SRDMA_ACCOUNT_IDENTITY
+
 # Kinds of messages by name.
 KINDS = {
     srdma_ctl_name(kind).decode(): kind
     for kind in range(1, SRDMA_CTL_KINDS)
     if srdma_ctl_name(kind) != NULL
 }
+
+
+def count_names():
+    """Names of the counters of QPs and accounts, in their order."""
+    names = []
+    while srdma_resource_count_name(len(names)) != NULL:
+        names.append(srdma_resource_count_name(len(names)).decode())
+    return tuple(names)
 
 
 cdef const srdma_ctl_field *layout(uint32_t kind, srdma_ctl_side side) except NULL:

@@ -50,6 +50,7 @@ cdef extern from "wire/wire.h":
         uint32_t highest_pn
         uint32_t recv_credit
         uint32_t request_credit
+        uint32_t path
         srdma_gap gap[8]
 
     struct srdma_packet:

@@ -4,6 +4,25 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 
+cdef extern from "ledger/resource.h":
+    enum:
+        SRDMA_RESOURCES
+
+    struct srdma_resource_row:
+        const char *name
+
+    const srdma_resource_row *srdma_resource(int r)
+    const char *srdma_resource_count_name(unsigned i)
+
+
+cdef extern from "ledger/ledger.h":
+    enum:
+        SRDMA_ACCOUNT_PROGRAM
+        SRDMA_ACCOUNT_PROCESS
+        SRDMA_ACCOUNT_GROUP
+        SRDMA_ACCOUNT_IDENTITY
+
+
 cdef extern from "relay/ctl.h":
     enum:
         SRDMA_CTL_VERSION
@@ -16,6 +35,8 @@ cdef extern from "relay/ctl.h":
         SRDMA_CTL_SHARED
         SRDMA_CTL_KINDS
         SRDMA_CTL_KEPT_QP_LEN
+        SRDMA_CTL_RESOURCES
+        SRDMA_CTL_QUOTA_LAST
 
     enum srdma_ctl_side:
         SRDMA_CTL_REQUEST

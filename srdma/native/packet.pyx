@@ -36,7 +36,7 @@ cdef dict get_ack(const srdma_ack_body *a):
     return {
         "kind": a.kind, "reason": a.reason, "request_id": a.request_id, "offset": a.offset,
         "highest_pn": a.highest_pn, "recv_credit": a.recv_credit,
-        "request_credit": a.request_credit, "skips": a.skips,
+        "request_credit": a.request_credit, "path": a.path, "skips": a.skips,
         "gaps": tuple(
             (a.gap[i].request_id, a.gap[i].offset, a.gap[i].length) for i in range(a.gaps)
         ),

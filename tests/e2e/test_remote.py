@@ -129,7 +129,7 @@ def test_container(nic: Nic) -> None:
         for _ in range(2):
             stack.enter_context(contextlib.closing(proxy.connect(nic.worker)))
             stack.enter_context(contextlib.closing(web.connect(nic.worker)))
-        with pytest.raises(RefusedError, match="host left/web has its limit of 2 connections"):
+        with pytest.raises(RefusedError, match="host left/web has 2 of at most 2 control"):
             web.connect(nic.worker)
     settings = {"do": "listen", **SETTINGS, "address": ["", 0]}
     assert event_of(proxy.socket, settings)["code"] == "policy"

@@ -174,15 +174,15 @@ def test_quota(users: Users) -> None:
     )  # fmt: skip
     guest = users.guest(agent)
     guest.does("p = srdma.PD(ctx)")
-    over = guest.fails("srdma.PD(ctx)", f"uid {NOBODY} has its limit of 2 legs")
+    over = guest.fails("srdma.PD(ctx)", f"uid {NOBODY} has 2 of at most 2 legs")
     assert over["errno"] == errno.EDQUOT
     guest.does("q = ctx.connect()")
-    over = guest.fails("ctx.connect()", f"uid {NOBODY} has its limit of 4 connections")
+    over = guest.fails("ctx.connect()", f"uid {NOBODY} has 4 of at most 4 control connections")
     assert over["errno"] == errno.EDQUOT
-    over = guest.fails("pd.alloc(2097153)", "limit of 2097152 bytes")
+    over = guest.fails("pd.alloc(2097153)", "of at most 2097152 bytes")
     assert over["errno"] == errno.EDQUOT
     guest.does("m = [pd.alloc(64, 1) for _ in range(5)]")
-    assert guest.fails("p.alloc(64, 1)", "limit of 5 regions")["errno"] == errno.EDQUOT
+    assert guest.fails("p.alloc(64, 1)", "of at most 5 regions")["errno"] == errno.EDQUOT
     # others are not concerned, nor is the worker's own user
     users.guest(agent, STRANGER).does("m = [pd.alloc(64, 1) for _ in range(5)]")
     with srdma.Context(users.site.a.control, agent=agent.socket) as ctx:
@@ -213,7 +213,7 @@ def test_container(users: Users) -> None:
     guest = users.guest(web, STRANGER)
     connect(users, guest, host)
     write(guest, host, b"of a container")
-    guest.fails("srdma.PD(ctx)", "container web has its limit of 1 legs")
+    guest.fails("srdma.PD(ctx)", "container web has 1 of at most 1 legs")
     # a token opens nothing to a program outside, nor to one in the container a leg from outside
     outside = users.guest(agent, NOBODY)
     steal(outside, guest.ask("show(pd.token.hex())"), host)
@@ -335,7 +335,7 @@ def test_worker_processes(users: Users) -> None:
     users.undo.callback(guest.kill)
     guest.does("ctx = srdma.Context(worker, agent=agent)")
     guest.does("pds = [srdma.PD(ctx, thread=i) for i in range(2)]")
-    guest.fails("srdma.PD(ctx, thread=1)", "has its limit of 1 legs")
+    guest.fails("srdma.PD(ctx, thread=1)", "has 1 of at most 1 legs")
     assert guest.ask("show(ctx.stats()['legs'])") == 2
     other = Guest(users.site.a.control, agent.socket, NOBODY)
     users.undo.callback(other.kill)
@@ -403,7 +403,7 @@ def test_library(users: Users) -> None:
     code, text = guest.ask("show(registered('srdma_reg_mr', ctypes.addressof(memory)))")
     assert code == -errno.EPERM and "pd.alloc() or srdma_alloc_mr()" in text
     code, text = guest.ask("show(allocated())")
-    assert code == -errno.EDQUOT and f"uid {NOBODY} has its limit of 1 legs" in text
+    assert code == -errno.EDQUOT and f"uid {NOBODY} has 1 of at most 1 legs" in text
 
 
 @needs_library

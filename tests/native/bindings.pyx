@@ -43,6 +43,7 @@ cdef int set_ack(srdma_ack_body *a, dict f) except -1:
     a.highest_pn = f.get("highest_pn", 0)
     a.recv_credit, a.request_credit = f.get("recv_credit", 0), f.get("request_credit", 0)
     a.gaps, a.skips = <uint8_t>len(gaps), f.get("skips", 0)
+    a.path = f.get("path", 0)
     for i, (request_id, offset, length) in enumerate(gaps):
         a.gap[i] = srdma_gap(request_id, offset, length)
     return 0

@@ -37,6 +37,7 @@ class AckBody:
     request_credit: int = 0
     gaps: tuple[tuple[int, int, int], ...] = ()
     skips: int = 0  # 1: data before the first gap is missing too
+    path: int = 0  # bit 31: the sender's path is not validated; bits 30..0: a token (7.3)
 
     @property
     def syndrome(self) -> int:
@@ -56,7 +57,7 @@ class AckBody:
             self.highest_pn,
             self.recv_credit,
             self.request_credit,
-            0,  # reserved
+            self.path,
         )
         return fixed + b"".join(_GAP.pack(*gap) for gap in self.gaps)
 
@@ -69,7 +70,7 @@ def body_length(gaps: int) -> int:
 
 def decode(data: bytes) -> AckBody:
     """Decodes the body in `data`, whose length must match its gap count."""
-    kind, reason, gaps, skips, *numbers, reserved = _FIXED.unpack_from(data)
+    kind, reason, gaps, skips, *numbers, path = _FIXED.unpack_from(data)
     if kind not in set(Kind):
         raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
     if skips > (gaps > 0):
@@ -77,10 +78,10 @@ def decode(data: bytes) -> AckBody:
     legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: CLOSE_REASONS}.get(Kind(kind), {0})
     if reason not in legal:
         raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
-    if reserved:
-        raise RefusedError("ack_body", f"bytes 24 to 27 are {reserved:#x}, not 0")
+    if path and kind in (Kind.NAK, Kind.CLOSE):
+        raise RefusedError("ack_body", f"bytes 24 to 27 are {path:#x}, not 0, in kind {kind}")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
-    body = replace(AckBody(kind, reason, *numbers), gaps=found, skips=skips)
+    body = replace(AckBody(kind, reason, *numbers), gaps=found, skips=skips, path=path)
     _check_gaps(body)
     return body
 

@@ -180,7 +180,7 @@ def refused_vectors() -> list[dict[str, Any]]:
         ("ack_body", acked, _set(acked, 43, 0x01)),
         ("ack_body", acked, _set(acked, 47, 0x01)),
         ("ack_body", acked, _set(acked, 51, 0x01)),
-        ("ack_body", acked, _set(acked, 67, 0x01)),
+        ("ack_body", nak, _set(nak, 64, 0x80)),
         ("ack_body", nak, _set(nak, 67, 0x01)),
     ]
     return [

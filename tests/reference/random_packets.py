@@ -34,12 +34,14 @@ def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None
     kind = kind or rng.choice(list(Kind))
     reasons = {Kind.NAK: sorted(NAK_SYNDROME), Kind.CLOSE: sorted(CLOSE_REASONS)}.get(kind, [0])
     count = rng.choice((0, 0, 1, 2, MAX_GAPS))
+    reason, highest = rng.choice(reasons), u(rng, 32)
     return AckBody(
         kind=kind,
-        reason=rng.choice(reasons),
+        reason=reason,
         request_id=request_id & 0xFFFFFFFF,
         offset=offset,
-        highest_pn=u(rng, 32),
+        highest_pn=highest,
+        path=highest ^ 0xA5A5A5A5 if reason == 0 else 0,
         recv_credit=u(rng, 32),
         request_credit=u(rng, 32),
         gaps=gaps(rng, request_id, count),

@@ -34,6 +34,7 @@ class Reason(IntEnum):
     FORGERY_LIMIT = 27
     PEER_ERROR = 28
     PROVIDER = 29
+    RECLAIMED = 30
     FLUSHED = 40
     WORKER_GONE = 41
     LOCAL_KEY = 42

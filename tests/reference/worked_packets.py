@@ -31,6 +31,7 @@ PART = 4  # bytes of payload of each packet of the requests from there on
 LAST_REQUEST = REQUEST + 10
 WINDOW = 1024  # of UDP
 GAP_TO_REQUEST = 1 << 31
+LIMITED, CHALLENGE = 1 << 31, 0x1F2E3D4C  # of the field `path` (7.3)
 CREDIT = 1024  # requests that a target takes beyond its position
 CLIENT_RECVS, SERVER_RECVS = 4, 16
 Step = dict[str, Any]
@@ -106,7 +107,7 @@ def _requests() -> Iterator[Packet]:
 
 
 def _ack(kind: Kind, position: tuple[int, int], highest: int, **more: Any) -> Packet:
-    """more: recvs, and gaps, skips and reason where they are not zero."""
+    """more: recvs, and gaps, skips, reason and path where they are not zero."""
     request_id, offset = position
     body = AckBody(
         kind,
@@ -118,6 +119,7 @@ def _ack(kind: Kind, position: tuple[int, int], highest: int, **more: Any) -> Pa
         request_credit=request_id + CREDIT & LOW32,
         gaps=tuple(more.get("gaps", ())),
         skips=more.get("skips", 0),
+        path=more.get("path", 0),
     )
     flags = Flag.ACK_NOW if kind in (Kind.OPEN, Kind.PING) else 0
     return Packet(Op.ACKNOWLEDGE, request_id=request_id, offset=offset, flags=int(flags), ack=body)
@@ -131,7 +133,10 @@ def _middles(first: int, last: int) -> list[tuple[int, int, int]]:
 def _acks() -> dict[str, Any]:
     life = Life(params())
     first = life.client.tx_pn
-    life.send(CLIENT, _ack(Kind.OPEN, (0, 0), life.client.rx_pn - 1, recvs=CLIENT_RECVS), "open")
+    opening = _ack(
+        Kind.OPEN, (0, 0), life.client.rx_pn - 1, recvs=CLIENT_RECVS, path=LIMITED | CHALLENGE
+    )
+    life.send(CLIENT, opening, "open")
     for packet in _requests():
         life.send(CLIENT, packet)
     highest = life.ends[CLIENT].next_pn - 1
@@ -143,7 +148,7 @@ def _acks() -> dict[str, Any]:
     server = {"recvs": SERVER_RECVS}
     told = first + 15  # LAST of request REQUEST + 4
     bodies = {
-        "ack-two-gaps": _ack(Kind.ACK, executed, told, gaps=two, **server),
+        "ack-two-gaps": _ack(Kind.ACK, executed, told, gaps=two, path=CHALLENGE, **server),
         "ack-eight-gaps": _ack(
             Kind.ACK, executed, highest - 9, gaps=_middles(REQUEST, REQUEST + 7), **server
         ),
@@ -325,6 +330,12 @@ def _packet(c: dict[str, Any], step: Step) -> Iterator[str]:
     yield from hexes("packet", bytes.fromhex(step["datagram"]))
 
 
+def _path(path: int) -> str:
+    """The meaning of the field `path`: bit 31, and the token."""
+    parts = ["limited"] * (path >= LIMITED) + [f"token {path % LIMITED:#x}"] * (path % LIMITED > 0)
+    return ", ".join(["path", *parts])
+
+
 def _body(body: AckBody) -> Iterator[str]:
     data = body.encode()
     fields = [
@@ -337,7 +348,7 @@ def _body(body: AckBody) -> Iterator[str]:
         (4, "highest packet number, low 32 bits"),
         (4, f"RECV credit {body.recv_credit}"),
         (4, "request credit, low 32 bits"),
-        (4, "reserved"),
+        (4, _path(body.path)),
     ]
     for size, meaning in fields:
         yield f"  {data[:size].hex():<26}{meaning}"

@@ -30,6 +30,7 @@ from srdma.control import (
     Rotation,
     socket_path,
 )
+from srdma.control.quotas import AccountKind, Quota, QPUse, Usage, Use, accounts, qps, set_quota
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -288,7 +289,30 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
         (
             lambda c: c.restrict("uid 7", Limits(1, 2, 3, 4, 2**40), 9),
             Kind.RESTRICT,
-            struct.pack(">4IQ64sI", 1, 2, 3, 4, 2**40, b"uid 7", 9),
+            struct.pack(">4IQ64sI64x", 1, 2, 3, 4, 2**40, b"uid 7", 9),
+            b"",
+            None,
+        ),
+        (
+            lambda c: c.restrict("uid 7", Limits(1, 2, 3, 4, 2**40), 9, "host a"),
+            Kind.RESTRICT,
+            struct.pack(">4IQ64sI64s", 1, 2, 3, 4, 2**40, b"uid 7", 9, b"host a"),
+            b"",
+            None,
+        ),
+        (
+            lambda c: set_quota(
+                c,
+                (AccountKind.IDENTITY, "spiffe://x/a"),
+                Quota({"qps": 4}, {"legs": 9}, 60),
+                7,
+                last=True,
+            ),
+            Kind.QUOTA,
+            struct.pack(">4I256s", 4, 1, 7, 60, b"spiffe://x/a")
+            + struct.pack(">6Q", *[2**64 - 1] * 3, 9, 4, 2**64 - 1)
+            + b"\xff" * (9 * 16)
+            + bytes(4 * 16),
             b"",
             None,
         ),

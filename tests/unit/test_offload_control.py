@@ -7,7 +7,6 @@ import ctypes
 import errno
 import mmap
 import os
-import resource
 import select
 import signal
 import socket
@@ -550,30 +549,6 @@ def client_init_unread(client: Client, leg: int) -> int:
         _, got, _, body, _ = client.receive()
         if got == tag:
             return Qp.of(body).qpn
-
-
-def test_number_of_connections_is_limited(a: Worker) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 1200:
-        pytest.skip(f"the limit of open files is {hard}; 1,200 are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
-    try:
-        clients = [a.client() for _ in range(512)]
-        assert clients[-1].alive()
-        assert a.client().closed()
-        clients[0].close()
-        until(lambda: is_alive(a.client()))
-    finally:
-        for client in a.clients:
-            client.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def is_alive(client: Client) -> bool:
-    try:
-        return client.alive()
-    except (EOFError, ConnectionError):
-        return False
 
 
 # --- two workers --------------------------------------------------------------------

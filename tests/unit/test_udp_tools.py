@@ -42,7 +42,7 @@ ACK_FIELDS = {  # names in the vectors, in the Lua dissector, in scapy
     "highest_pn": ("highest_pn", "highest_pn"),
     "recv_credit": ("recv_credit", "recv_credit"),
     "request_credit": ("request_credit", "request_credit"),
-    "reserved": ("reserved", "reserved"),
+    "path": ("path", "path"),
 }
 
 

@@ -478,8 +478,7 @@ static void test_every_resource_has_a_name(void **state)
 {
 	(void)state;
 	for (int r = 0; r < SRDMA_RESOURCES; r++) {
-		assert_non_null(srdma_ledger_name((enum srdma_resource)r));
-		assert_non_null(srdma_ledger_noun((enum srdma_resource)r));
+		assert_non_null(srdma_resource((enum srdma_resource)r)->name);
 	}
 }
 

@@ -53,7 +53,10 @@ static const struct {
 	[SRDMA_CTL_PROVE] = { "PROVE", { FIXED(72), FIXED(40) } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { FIXED(2056), FIXED(0) } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { FIXED(8), FIXED(7188) } },
-	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { FIXED(92), FIXED(0) } },
+	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { FIXED(156), FIXED(0) } },
+	[SRDMA_CTL_QUOTA] = { "QUOTA", { FIXED(528), FIXED(0) } },
+	[SRDMA_CTL_USAGE] = { "USAGE", { FIXED(8), FIXED(1128) } },
+	[SRDMA_CTL_QPS] = { "QPS", { FIXED(8), FIXED(376) } },
 #undef FIXED
 };
 

@@ -48,7 +48,7 @@ static void test_legs(void **state)
 	while (r->leg_count < SRDMA_MAX_LEGS)
 		assert_int_equal(open_leg(&p, 64, &leg), 0);
 	assert_int_equal(open_leg(&p, 64, &leg), -EDQUOT);
-	SAYS(r, "256 legs");
+	SAYS(r, "2048 legs");
 	srdma_relay_leg_close(first);
 	assert_null(srdma_relay_leg_by_token(r, token));
 	pair_settle(&p);

@@ -210,6 +210,8 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 	a->offset = p->offset;
 	a->highest_pn = 0x01020304;
 	a->recv_credit = 5;
+	if (a->kind != SRDMA_ACK_NAK && a->kind != SRDMA_ACK_CLOSE)
+		a->path = 0x87650021;
 	a->request_credit = PAIR_NEXT_ID + 64;
 	for (uint8_t i = 0; i < a->gaps; i++)
 		a->gap[i] = (struct srdma_gap){ PAIR_NEXT_ID + 1, 100u * i,

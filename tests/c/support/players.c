@@ -47,9 +47,8 @@ void scene_begin(struct scene *s, unsigned owner, uint32_t agent_uid,
 	params.host = side->host;
 	params.wire = side->wire;
 	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, owner, side->leg,
-				  &(struct legs_opener){ .user = 0 }),
-			 0);
+	legs_add(&s->requests->legs, owner, side->leg,
+		 &(struct legs_opener){ .user = 0 });
 }
 
 void scene_end(struct scene *s)

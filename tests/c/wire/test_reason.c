@@ -42,6 +42,7 @@ static const struct {
 	{ 27, "FORGERY_LIMIT", 0, 19 },
 	{ 28, "PEER_ERROR", 0, 16 },
 	{ 29, "PROVIDER", 0, 19 },
+	{ 30, "RECLAIMED", 0, 19 },
 	{ 40, "FLUSHED", 0, 5 },
 	{ 41, "WORKER_GONE", 0, 19 },
 	{ 42, "LOCAL_KEY", 0, 4 },

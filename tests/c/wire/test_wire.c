@@ -233,9 +233,10 @@ static const struct bend {
 	{ ACK_ACK, 47, 0, 0, SRDMA_REFUSED_ACK_BODY },
 	/* differs from its offset */
 	{ ACK_ACK, 51, 0, 0, SRDMA_REFUSED_ACK_BODY },
-	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY }, /* reserved bytes */
-	{ ACK_NAK, 64, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_NAK, 64, 1, 0, SRDMA_REFUSED_ACK_BODY }, /* path */
 	{ ACK_NAK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_CLOSE, 64, 0x80, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_CLOSE, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* empty gap */
 	/* empty gap of ids */
 	{ ACK_GAPS, 79 + 7 * 12, 0, 0, SRDMA_REFUSED_ACK_BODY },
