@@ -1,7 +1,7 @@
 /*
  * A tenant: the QPs of one remote identity, as KEYS names it, and what they
- * hold and use of the worker together (docs/protocol.md 5.6). One identity with
- * many QPs gets no more than one with few.
+ * hold and use of the worker together (docs/protocol.md 5.6; RFC 5042 R6.4.3.1-1).
+ * One identity with many QPs gets no more than one with few.
  */
 #ifndef SRDMA_QP_TENANT_H
 #define SRDMA_QP_TENANT_H

@@ -1,7 +1,8 @@
 /*
  * Reorder buffer: verified request packets of the peer that arrived after a
- * gap, in order, and the gaps between them (docs/protocol.md 5.2). This
- * file knows neither QPs nor memory regions.
+ * gap, in order, and the gaps between them (docs/protocol.md 5.2). Early packets
+ * of a message do not hold what others need (RFC 5042 R6.4.3.1-3). This file
+ * knows neither QPs nor memory regions.
  */
 #ifndef SRDMA_RESPONDER_REORDER_H
 #define SRDMA_RESPONDER_REORDER_H

@@ -1,10 +1,10 @@
 /*
- * Fairness between remote identities (docs/protocol.md 5.6): a tenant with one
- * QP works while 80 QPs of another identity misbehave in each known way. Its
- * share is measured in work of the target that is counted, not in time: the
- * bytes that it moves while the target does a fixed amount of work, relative to
- * half of what it moves alone. The same relative to the target's CPU time is
- * printed, and not checked.
+ * Fairness between remote identities (docs/protocol.md 5.6; RFC 5042
+ * R6.4.3.1-1, R6.4.3.1-3): a tenant with one QP works while 80 QPs of another
+ * identity misbehave in each known way. Its share is measured in work of the
+ * target that is counted, not in time: the bytes that it moves while the
+ * target does a fixed amount of work, relative to half of what it moves alone.
+ * The same relative to the target's CPU time is printed, and not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
