@@ -17,7 +17,7 @@ const char *meeting_open(struct meeting *m, struct pair *p)
 	if (!mkdtemp(m->dir))
 		return "cannot create a directory in /tmp";
 	for (int i = 0; i < 2; i++) {
-		if (srdma_port_shm_create_host(&host) ||
+		if (srdma_port_shm_create_host(&host, NULL) ||
 		    srdma_port_shm_create_wire(&wire, m->dir, names[i], 0))
 			return "cannot create shared-memory ports";
 		pair_open_relay(p, i, host, wire);

@@ -211,26 +211,33 @@ static int send_request(struct srdma_control *c, const struct srdma_ctl_msg *m,
 				       srdma_ctl_name(m->kind));
 	n = srdma_socket_send(c->fd, c->data, (size_t)len, fds, deadline);
 	srdma_wipe(c->data, (size_t)len);
-	return n < 0 ? failed(c, m->kind, n) : 0;
+	/* After -EPIPE the answer says why the connection was closed. */
+	return n < 0 && n != -EPIPE ? failed(c, m->kind, n) : 0;
 }
 
-/* Receives the answer to the last request; m: its header. Returns its length or
- * -errno. */
+/* 1: the connection is beyond a limit, and closed. */
+static int is_refusal(const struct srdma_ctl_msg *m)
+{
+	return m->kind == SRDMA_CTL_HELLO && !m->tag && m->status == EDQUOT;
+}
+
+/* Receives the answer to the last request; m: its header. Returns its length or -errno. */
 static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 			  struct srdma_socket_fds *in, int64_t deadline)
 {
 	const uint16_t kind = m->kind;
-	int n;
+	int n, resets = 0;
 
 	for (;;) {
 		n = srdma_socket_receive(c->fd, c->data, sizeof(c->data), in,
 					 deadline);
-		if (n == -EINTR)
+		/* What was sent before the end follows a reset. */
+		if (n == -EINTR || (n == -ECONNRESET && !resets++))
 			continue;
 		if (n <= 0)
 			return failed(c, kind, n);
 		if (srdma_ctl_peek(m, c->data, (size_t)n) ||
-		    (m->kind == kind && m->tag == c->tag))
+		    (m->kind == kind && m->tag == c->tag) || is_refusal(m))
 			return n;
 		/* the answer to a request that timed out */
 		srdma_wipe(c->data, (size_t)n);

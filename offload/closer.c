@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { THREADS = 64, STACK = 65536 };
+#include "thread.h"
+
+enum { THREADS = 64 };
 
 struct file {
 	struct file *next;
@@ -59,20 +61,13 @@ static int put(struct file *f)
 }
 
 /* If no thread can be started, the file waits for the next one. */
-static void start_thread(void)
+static void start(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attr, run, NULL)) {
-		pthread_mutex_lock(&lock);
-		threads--;
-		pthread_mutex_unlock(&lock);
-	}
-	pthread_attr_destroy(&attr);
+	if (!thread_start(run, NULL))
+		return;
+	pthread_mutex_lock(&lock);
+	threads--;
+	pthread_mutex_unlock(&lock);
 }
 
 /*
@@ -110,5 +105,5 @@ void closer_close(int fd)
 		return; /* an open file does no harm; a close may block */
 	f->fd = fd;
 	if (put(f))
-		start_thread();
+		start();
 }

@@ -81,6 +81,12 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 		return refuse(out, -ECONNRESET,
 			      "the leg ended while this request waited");
 	switch (d->kind) {
+	case SRDMA_CTL_REG_MR:
+		rc = srdma_relay_mr_opening(relay, leg, d->number);
+		if (rc == -EINPROGRESS)
+			return WAITING;
+		out->key = d->number;
+		return rc < 0 ? refuse(out, rc, srdma_relay_why(relay)) : 0;
 	case SRDMA_CTL_DEREG_MR:
 		return srdma_relay_mr_busy(relay, leg, d->number) > 0 ? WAITING
 								      : 0;

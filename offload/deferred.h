@@ -1,7 +1,7 @@
 /*
- * Responses that wait for the relay (docs/local-interface.md 3): DEREG_MR,
- * DESTROY and REVOKE wait until their DMA has ended, WAIT until the QP is in
- * RTS or ERR.
+ * Responses that wait for the relay (docs/local-interface.md 3): REG_MR waits
+ * until the memory of its process was probed, DEREG_MR, DESTROY and REVOKE wait
+ * until their DMA has ended, WAIT until the QP is in RTS or ERR.
  */
 #ifndef OFFLOAD_DEFERRED_H
 #define OFFLOAD_DEFERRED_H

@@ -303,6 +303,7 @@ enum {
 	OPT_PIN,
 	OPT_AGENT_UID,
 	OPT_UNPROTECTED,
+	OPT_MEMFD_ONLY,
 	OPT_MTU,
 	OPT_WINDOW,
 	OPT_READS,
@@ -334,6 +335,7 @@ static const struct option table[] = {
 	{ "pin", required_argument, NULL, OPT_PIN },
 	{ "agent-uid", required_argument, NULL, OPT_AGENT_UID },
 	{ "allow-unprotected", no_argument, NULL, OPT_UNPROTECTED },
+	{ "memfd-only", no_argument, NULL, OPT_MEMFD_ONLY },
 	{ "mtu", required_argument, NULL, OPT_MTU },
 	{ "window", required_argument, NULL, OPT_WINDOW },
 	{ "reads", required_argument, NULL, OPT_READS },
@@ -391,6 +393,31 @@ static const struct amount *amount_of(const struct amount *a, int opt)
 	return a->opt ? a : NULL;
 }
 
+/* An option whose text is kept as it is, and the place of the pointer. */
+static const struct text {
+	int opt;
+	size_t at;
+} texts[] = {
+	{ OPT_HOST_DEV, offsetof(struct options, host_dev) },
+	{ OPT_WIRE_DEV, offsetof(struct options, wire_dev) },
+	{ OPT_WIRE_LISTEN, offsetof(struct options, wire_listen) },
+	{ OPT_HOST_LISTEN, offsetof(struct options, host_listen) },
+	{ OPT_PROVIDER, offsetof(struct options, provider) },
+	{ 0, 0 },
+};
+
+/* 1 if the option is one of texts, whose text is kept then. */
+static int keep_text(struct options *o, int opt, const char *arg)
+{
+	const struct text *t = texts;
+
+	while (t->opt && t->opt != opt)
+		t++;
+	if (t->opt)
+		memcpy((char *)o + t->at, &arg, sizeof(arg));
+	return t->opt != 0;
+}
+
 static enum options_result take(struct options *o, int opt, const char *arg)
 {
 	const struct amount *amount = amount_of(numbers, opt);
@@ -400,23 +427,13 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	amount = amount_of(times, opt);
 	if (amount)
 		return seconds(o, amount, arg);
+	if (keep_text(o, opt, arg))
+		return OPTIONS_RUN;
 	switch (opt) {
 	case OPT_NAME:
 		return name_set(o, arg, strlen(arg));
 	case OPT_CONTROL:
 		return control_set(o, arg);
-	case OPT_HOST_DEV:
-		o->host_dev = arg;
-		return OPTIONS_RUN;
-	case OPT_WIRE_DEV:
-		o->wire_dev = arg;
-		return OPTIONS_RUN;
-	case OPT_WIRE_LISTEN:
-		o->wire_listen = arg;
-		return OPTIONS_RUN;
-	case OPT_HOST_LISTEN:
-		o->host_listen = arg;
-		return OPTIONS_RUN;
 	case OPT_GID:
 		return gid(o, arg);
 	case OPT_PIN:
@@ -424,8 +441,8 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	case OPT_UNPROTECTED:
 		o->allow_unprotected = 1;
 		return OPTIONS_RUN;
-	case OPT_PROVIDER:
-		o->provider = arg;
+	case OPT_MEMFD_ONLY:
+		o->memfd_only = 1;
 		return OPTIONS_RUN;
 	case OPT_LOG_LEVEL:
 		return level(o, arg);

@@ -26,6 +26,8 @@ static const char help[] =
 	"  --pin CORES          one core per worker process, in this order: 0,2-5\n"
 	"  --agent-uid UID      only the agent, of user UID or root, may give keys to QPs\n"
 	"                       (default: every client may until an agent connects)\n"
+	"  --memfd-only         with --host-dev shm: refuse regions without a memfd\n"
+	"                       (default: copy them, where the kernel permits)\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
 	"  --mtu BYTES          maximum payload of a packet, 256..4096 (default 4096)\n"
 	"  --window N           unacknowledged request packets accepted per QP, 1..1024\n"

@@ -6,12 +6,14 @@
 #include "log.h"
 #include "port/shm/port_shm.h"
 #include "port/udp/port_udp.h"
+#include "thread.h"
 
 enum { VERBS_BUFFERS = 1024, LEAST_RECEIVE_BUFFER = 4 << 20 };
 
 static int shm_host(struct srdma_port **out, const struct options *o)
 {
-	int rc = srdma_port_shm_create_host(out);
+	int rc = srdma_port_shm_create_host(out, o->memfd_only ? NULL
+							       : thread_start);
 
 	if (rc < 0)
 		log_error("--host-dev %s: %s", o->host_dev, strerror(-rc));

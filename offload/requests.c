@@ -37,6 +37,13 @@ int requests_leg(struct call *c, uint32_t id, struct srdma_leg **leg)
 	*leg = legs_find(&c->q->legs, c->client->number, id);
 	if (*leg)
 		return 0;
+	if (srdma_relay_leg_ended(c->q->p.relay, id) == -ETIMEDOUT)
+		return requests_refuse(
+			c, -EPERM,
+			"leg %u has ended: its host's memory did not answer in "
+			"time; register no memory with a fault handler in user "
+			"space, and OPEN another leg",
+			id);
 	return requests_refuse(
 		c, -EPERM,
 		"leg %u has ended or is not a leg of this connection: OPEN "

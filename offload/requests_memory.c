@@ -25,6 +25,11 @@ int requests_memory_register(struct call *c)
 	if (rc < 0)
 		return rc;
 	rc = srdma_relay_mr_reg(c->q->p.relay, leg, params, &c->out.key);
+	if (rc == 0)
+		rc = srdma_relay_mr_opening(c->q->p.relay, leg, c->out.key);
+	if (rc == -EINPROGRESS)
+		return requests_defer(
+			c, leg, &(struct deferred){ .number = c->out.key });
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

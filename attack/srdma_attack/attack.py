@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Attacker(StrEnum):
-    """Whose powers an attack needs."""
+    """The attacker whose powers an attack needs."""
 
     NETWORK = "network, sends only"
     OBSERVER = "network, reads and sends"

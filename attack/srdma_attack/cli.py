@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,7 +12,8 @@ from srdma.cli.commands import Command
 from srdma.cli.options import Json
 from srdma.cli.output import complain, console, print_json
 from srdma.errors import LocalError
-from srdma_attack.attack import Attack, KitError, Settings, Target
+from srdma_attack.against_plain.machine import findings, is_inside
+from srdma_attack.attack import Attack, Finding, KitError, Settings, Target
 from srdma_attack.table import HEADINGS, cells, markdown, named
 
 
@@ -65,23 +66,30 @@ def _print_list(chosen: tuple[Attack, ...], as_markdown: bool, json: bool) -> No
 
 
 def _results(
-    chosen: tuple[Attack, ...], targets: Targets, settings: Settings
+    chosen: Sequence[Attack], targets: Targets, settings: Settings
 ) -> Iterator[dict[str, Any]]:
     """Runs the attacks; one result for each attack that applies to one of the targets."""
+    runs = [target for target in Target if targets in (Targets.BOTH, target.value)]
+    on_plain: Mapping[str, Finding] = {}
+    if Target.PLAIN in runs and not is_inside():
+        on_plain = findings([one.name for one in chosen if one.plain], settings)
     for one in chosen:
         result: dict[str, Any] = {"attack": one.name, "attacker": one.attacker.value}
         result |= {"plain": "-", "srdma": "-", "counter": "-", "rose": 0, "expected": True}
-        runs = [target for target in Target if targets in (Targets.BOTH, target.value)]
         for target in runs:
             if run := one.run_of(target):
-                found = run(settings)
-                result[target.value] = found.outcome.value
-                result["expected"] &= one.as_expected(target, found)
-                if target is Target.SRDMA:
-                    result |= {"counter": one.counter, "rose": found.counters.get(one.counter, 0)}
-                result[f"note_{target.value}"] = found.note
+                known = on_plain.get(one.name) if target is Target.PLAIN else None
+                _enter(result, one, target, known or run(settings))
         if any(one.run_of(target) for target in runs):
             yield result
+
+
+def _enter(result: dict[str, Any], one: Attack, target: Target, found: Finding) -> None:
+    result[target.value] = found.outcome.value
+    result[f"note_{target.value}"] = found.note
+    result["expected"] &= one.as_expected(target, found)
+    if target is Target.SRDMA:
+        result |= {"counter": one.counter, "rose": found.counters.get(one.counter, 0)}
 
 
 def _show(results: list[dict[str, Any]], json: bool) -> int:

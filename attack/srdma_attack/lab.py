@@ -28,6 +28,7 @@ SUITE = suite_named("aes-128-gcm")
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 REGION = 1 << 16
 DEPTH = 32
+RING = 4096
 CLIENT, SERVER = "spiffe://lab/client", "spiffe://lab/server"
 
 
@@ -128,15 +129,15 @@ class Lab:
         self.client = self.host(self.worker("client"))
         self.server = self.host(self.worker("server"))
 
-    def worker(self, name: str, *options: str) -> Worker:
-        words = ["--wire-dev", "udp", "--wire-listen", f"{LOOPBACK}:0", *options]
+    def worker(self, name: str) -> Worker:
+        words = ["--wire-dev", "udp", "--wire-listen", f"{LOOPBACK}:0"]
         if self.suite is UNPROTECTED:
             words.append("--allow-unprotected")
         return self._nics.launch(name, words)
 
     def host(self, worker: Worker) -> Host:
         ctx = self.undo.enter_context(Context(worker.control))
-        return Host(worker, ctx, self.undo.enter_context(PD(ctx, 1024)))
+        return Host(worker, ctx, self.undo.enter_context(PD(ctx, RING)))
 
     def middle(self) -> Middle:
         """A man in the middle of client and server."""

@@ -7,9 +7,39 @@ Names in `ids`: sections of RFC 5042; attacks of ReDMArk (USENIX Security 2021) 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
-from srdma_attack.against_srdma import answers, injection, on_path
-from srdma_attack.attack import Attack, Attacker, KitError, Target
+from srdma_attack.against_srdma import (
+    answers,
+    injection,
+    local,
+    memory,
+    on_path,
+    overload,
+    sessions,
+)
+from srdma_attack.attack import (
+    Attack,
+    Attacker,
+    Finding,
+    KitError,
+    Outcome,
+    Run,
+    Settings,
+    Target,
+)
+
+
+def _plain(name: str) -> Run:
+    """The attack of against_plain.attacks, which needs pyverbs, imported at the first run."""
+
+    def run(settings: Settings) -> Finding:
+        attacks = import_module("srdma_attack.against_plain.attacks")
+        found: Finding = getattr(attacks, name)(settings)
+        return found
+
+    return run
+
 
 ATTACKS: tuple[Attack, ...] = (
     Attack(
@@ -19,6 +49,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1, ReDMArk A1",
         "refused_tag",
         injection.inject,
+        _plain("inject"),
     ),
     Attack(
         "kill-qp",
@@ -27,6 +58,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1, ReDMArk A2",
         "refused_tag",
         injection.kill,
+        _plain("kill"),
     ),
     Attack(
         "forge-ack",
@@ -35,6 +67,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.3",
         "refused_tag",
         answers.forge_ack,
+        _plain("forge_ack"),
     ),
     Attack(
         "forge-nak",
@@ -43,6 +76,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1",
         "refused_tag",
         answers.forge_nak,
+        _plain("forge_nak"),
     ),
     Attack(
         "forge-read-response",
@@ -51,6 +85,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.3",
         "refused_tag",
         answers.forge_response,
+        _plain("forge_response"),
     ),
     Attack(
         "forge-disconnect",
@@ -107,6 +142,149 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.3",
         "refused_tag_code",
         on_path.downgrade,
+    ),
+    Attack(
+        "guess-rkey",
+        "reach memory under guessed rkeys",
+        Attacker.PEER,
+        "RFC 5042 6.1.1, ReDMArk A3",
+        "reason_BAD_RKEY",
+        memory.guess_rkey,
+    ),
+    Attack(
+        "use-rkey-of-other-pd",
+        "use the rkey of another program",
+        Attacker.PEER,
+        "RFC 5042 6.1.1",
+        "reason_WRONG_PD",
+        memory.use_rkey_of_another_pd,
+    ),
+    Attack(
+        "use-rkey-of-other-qp",
+        "use the rkey that another peer of the same program got",
+        Attacker.PEER,
+        "RFC 5042 6.1.1",
+        "reason_QP_SCOPE",
+        memory.use_rkey_of_another_qp,
+        _plain("use_rkey_of_another_qp"),
+    ),
+    Attack(
+        "waive-proof",
+        "use an rkey without the capability that its region demands",
+        Attacker.PEER,
+        "RFC 5042 6.1.1, ReDMArk A3",
+        "reason_PROOF_REQUIRED",
+        memory.waive_proof,
+    ),
+    Attack(
+        "over-read",
+        "read and write beyond the ends of a region",
+        Attacker.PEER,
+        "RFC 5042 6.2.1, 6.3.1",
+        "reason_OUT_OF_BOUNDS",
+        memory.over_read,
+        _plain("over_read"),
+        Outcome.STOPPED,
+    ),
+    Attack(
+        "exceed-rights",
+        "read what is for writes, write what is for reads",
+        Attacker.PEER,
+        "RFC 5042 6.3.5",
+        "reason_NO_RIGHT",
+        memory.exceed_rights,
+        _plain("exceed_rights"),
+        Outcome.STOPPED,
+    ),
+    Attack(
+        "late-access",
+        "use an rkey after the region was deregistered",
+        Attacker.PEER,
+        "RFC 5042 6.2.2, 6.3.3",
+        "reason_BAD_RKEY",
+        memory.late_access,
+        _plain("late_access"),
+        Outcome.STOPPED,
+    ),
+    Attack(
+        "remote-invalidate",
+        "invalidate the rkey that another peer uses",
+        Attacker.PEER,
+        "RFC 5042 6.4.5",
+        "reason_UNSUPPORTED",
+        memory.remote_invalidate,
+    ),
+    Attack(
+        "cq-storm",
+        "overrun the completion queue of the victim",
+        Attacker.PEER,
+        "RFC 5042 6.4.3.2",
+        "reason_NO_RECV",
+        overload.completion_storm,
+    ),
+    Attack(
+        "read-queue",
+        "take all resources for READs",
+        Attacker.PEER,
+        "RFC 5042 6.4.3.3",
+        "kept",
+        overload.read_queue,
+    ),
+    Attack(
+        "slow-path-flood",
+        "keep a worker busy by packets that take longer than others",
+        Attacker.PEER,
+        "RFC 5042 6.4.4, ReDMArk A5",
+        "refused_gap",
+        overload.slow_paths,
+    ),
+    Attack(
+        "handshake-flood",
+        "shut peers out by silent connections",
+        Attacker.NETWORK,
+        "RFC 5042 6.4",
+        "connections_closed",
+        sessions.handshake_flood,
+    ),
+    Attack(
+        "impersonate-peer",
+        "connect in the name of another peer",
+        Attacker.NETWORK,
+        "RFC 5042 5.1.1",
+        "exchanges_refused",
+        sessions.impersonate,
+    ),
+    Attack(
+        "impersonate-rendezvous",
+        "answer for a GID of another identity",
+        Attacker.PEER,
+        "RFC 5042 5.1.1",
+        "exchanges_refused",
+        sessions.impersonate_rendezvous,
+    ),
+    Attack(
+        "evade-renewal",
+        "go on with secrets after their life",
+        Attacker.PEER,
+        "RFC 5042 5.4",
+        "reason_KEY_LIMIT",
+        sessions.evade_renewal,
+    ),
+    Attack(
+        "alias-memory",
+        "let peers write memory that another program exposes",
+        Attacker.LOCAL,
+        "RFC 5042 6.2.3, 6.3.6",
+        "registrations_refused",
+        local.alias,
+    ),
+    Attack(
+        "inject-as-other-user",
+        "act on the legs of another user's program",
+        Attacker.LOCAL,
+        "NeVerMore",
+        "refused_by_kernel",
+        local.inject_as_another_user,
     ),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}

@@ -19,7 +19,7 @@ struct srdma_exposed_table {
 	struct srdma_exposed_file *bucket[SRDMA_EXPOSED_BUCKETS];
 };
 
-/* What a region exposes to peers. */
+/* The bytes that a region exposes to peers, and how. */
 struct srdma_exposure {
 	uint64_t dev, ino;    /* of the file */
 	uint64_t first, last; /* bytes of the file, inclusive */

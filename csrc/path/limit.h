@@ -15,7 +15,7 @@ struct srdma_qp_path;
 
 /* Bytes that count for a packet of len bytes: its datagram. */
 uint64_t srdma_limit_size(uint32_t len);
-/* Those bytes of a verified packet arrived on the connection. */
+/* A verified packet of that size arrived on the connection. */
 void srdma_limit_received(struct srdma_qp_path *x,
 			  const struct srdma_conn *conn, uint64_t size);
 /* The QP's path was validated. */

@@ -90,11 +90,11 @@ void srdma_path_begin(struct srdma_qp *qp, uint64_t pn);
  * may leave now; -EKEYEXPIRED, -EIO: the QP failed. */
 int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 		    const uint8_t *payload);
-/* Requires srdma_path_is_up(). 0: srdma_path_send() would return -EAGAIN. */
-int srdma_path_has_room(const struct srdma_qp *qp);
 /* The same for a PING, without payload, to the candidate (probe.h); 0 also if the
  * QP has no candidate. */
 int srdma_path_send_probe(struct srdma_qp *qp, struct srdma_packet *p);
+/* Requires srdma_path_is_up(). 0: srdma_path_send() would return -EAGAIN. */
+int srdma_path_has_room(const struct srdma_qp *qp);
 /* The packet number of the QP's first packet. */
 uint64_t srdma_path_first(const struct srdma_qp *qp);
 /* Highest packet number that the peer acknowledged. */

@@ -73,9 +73,6 @@ struct srdma_qp_path {
 	uint64_t acked_pn; /* highest that the peer acknowledged */
 	uint64_t probed;   /* last flag A for a large lead over acked_pn, ns */
 	uint64_t progress; /* srdma_path_progress(), ns */
-	/* The first response that no ack confirmed: its number, and when it left
-	 * or the path changed, ns. 0: none. */
-	uint64_t answer_pn, answered;
 
 	/* UDP only, written by probe.c and limit.c. */
 	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
@@ -89,6 +86,9 @@ struct srdma_qp_path {
 	uint8_t peer_limited; /* 1: the peer's path is not validated */
 	uint8_t home_known;   /* 1: the peer answered at the address it named */
 	uint8_t at_home;      /* server without own path: conn leads there */
+	/* The first response that no ack confirmed: its number, and when it left
+	 * or the path changed, ns. 0: none. */
+	uint64_t answer_pn, answered;
 };
 
 /* --- path_table.c ----------------------------------------------------------- */

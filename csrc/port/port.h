@@ -174,9 +174,9 @@ struct srdma_port_ops {
 
 	/*
 	 * Host, may be NULL: sends heartbeats on legs, and ends the legs whose
-	 * host does not acknowledge them. now: ns of any monotonic clock.
-	 * Returns the time of the next call, UINT64_MAX: after the next
-	 * SRDMA_EV_UP. Earlier calls are allowed.
+	 * host does not acknowledge them, or does not let DMA end. now: ns of
+	 * any monotonic clock. Returns the time of the next call, UINT64_MAX:
+	 * after the next SRDMA_EV_UP or region_open. Earlier calls are allowed.
 	 */
 	uint64_t (*keepalive)(struct srdma_port *port, uint64_t now);
 
@@ -192,6 +192,12 @@ struct srdma_port_ops {
 			   const struct srdma_region_params *params,
 			   struct srdma_region **region);
 	void (*region_close)(struct srdma_region *region);
+	/*
+	 * Host, may be NULL: 0 if the region can be used, -EINPROGRESS while
+	 * its memory is examined, or another -errno with `why`: it must be
+	 * closed. DMA may be started before, and takes effect after.
+	 */
+	int (*region_ready)(struct srdma_region *region);
 
 	/*
 	 * Wire, bring-up: connect to a peer's wire address. SRDMA_EV_UP or

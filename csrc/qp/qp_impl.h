@@ -32,8 +32,8 @@ struct srdma_qp_core {
 	struct srdma_session *session; /* from KEYS on */
 	const struct srdma_leg *leg;
 	struct srdma_account *identity; /* from KEYS on */
-	struct srdma_tenant *tenant;	/* from KEYS on */
 	struct srdma_account_counts counts;
+	struct srdma_tenant *tenant; /* from KEYS on */
 	struct srdma_cq *cq;
 	struct srdma_pdkeys *pdkeys;
 	struct srdma_qp *active_next;

@@ -53,6 +53,8 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 			      ev->status);
 		break;
 	case SRDMA_EV_DOWN:
+		r->ended[leg->id % SRDMA_MAX_LEGS] =
+			(struct srdma_ended_leg){ leg->id, ev->status };
 		srdma_cq_down(&leg->cq);
 		srdma_leg_end(leg);
 		break;

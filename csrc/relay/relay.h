@@ -102,6 +102,8 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 uint32_t srdma_relay_leg_id(const struct srdma_leg *leg);
 /* 1 once the leg's host has connected. */
 int srdma_relay_leg_was_up(const struct srdma_leg *leg);
+/* Why the port ended a leg: -errno, as long as no later leg has its place; 0. */
+int srdma_relay_leg_ended(const struct srdma_relay *r, uint32_t id);
 /* The live leg with this id; NULL. */
 struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id);
 /* The live leg with this token of 16 bytes, compared in constant time; NULL. */
@@ -126,6 +128,13 @@ uint32_t srdma_relay_leg_behind(const struct srdma_leg *leg);
  * host is gone; -ENOMEM, -EIO, and errors of the port. */
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key);
+/*
+ * 0: the region of REG_MR can be used. -EINPROGRESS: the port examines its
+ * memory; call it after later turns. Another -errno of the port: the region is
+ * deregistered. -ENOENT.
+ */
+int srdma_relay_mr_opening(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t key);
 /*
  * DEREG_MR: refuses the key from now on. 0: no DMA uses the region any more;
  * -EINPROGRESS: call srdma_relay_mr_busy() after later turns; -ENOENT.

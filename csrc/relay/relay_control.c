@@ -364,6 +364,13 @@ struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 	return found;
 }
 
+int srdma_relay_leg_ended(const struct srdma_relay *r, uint32_t id)
+{
+	const struct srdma_ended_leg *e = &r->ended[id % SRDMA_MAX_LEGS];
+
+	return e->id == id ? e->status : 0;
+}
+
 void srdma_relay_leg_close(struct srdma_leg *leg)
 {
 	srdma_leg_end(leg);

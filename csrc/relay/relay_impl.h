@@ -38,6 +38,11 @@ struct srdma_relay {
 	uint32_t qp_count;
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
+	/* Legs that the port ended, by id: status of SRDMA_EV_DOWN. */
+	struct srdma_ended_leg {
+		uint32_t id;
+		int status;
+	} ended[SRDMA_MAX_LEGS];
 	struct srdma_reorder_pool
 		reorder; /* at most half of the host port's buffers */
 	struct srdma_keep_list kept;

@@ -177,7 +177,7 @@ static int expose(struct srdma_relay *r, struct srdma_mr *mr)
 			   : 0;
 	return srdma_relay_refuse(
 		r, err,
-		"another program has a region with bytes %llu to %llu of this memfd, or a part of them, and peers may write to one of both: use other bytes, or register both regions with SHARED",
+		"another program exposes some of bytes %llu to %llu of this memfd, and peers may write there: use others, or register both regions with SHARED",
 		(unsigned long long)what.first, (unsigned long long)what.last);
 }
 
@@ -246,6 +246,8 @@ static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
 	}
 	srdma_mr_insert(&r->env.mrs, mr);
 	leg->mrs++;
+	if (r->env.host->ops->keepalive)
+		srdma_env_wake(&r->env, r->env.now);
 	return 0;
 }
 
@@ -306,6 +308,24 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 		return 1;
 	srdma_relay_free_mr(mr);
 	return 0;
+}
+
+int srdma_relay_mr_opening(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t key)
+{
+	const struct srdma_port_ops *ops = r->env.host->ops;
+	struct srdma_mr *mr = mr_of(r, leg, key);
+	int err;
+
+	if (!mr || mr->dead)
+		return unknown_key(r);
+	if (!ops->region_ready)
+		return 0;
+	err = ops->region_ready(mr->region);
+	if (!err || err == -EINPROGRESS)
+		return err;
+	srdma_relay_mr_dereg(r, leg, key);
+	return srdma_relay_refuse(r, err, "%s", r->env.host->why);
 }
 
 /* --- capabilities ------------------------------------------------------ */

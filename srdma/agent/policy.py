@@ -19,6 +19,7 @@ from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, 
 from srdma.agent.peers import Peer, Peers, range_text
 from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of, teller_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
+from srdma.agent.wires import Network, networks_of
 from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
@@ -29,7 +30,7 @@ KEYS = {
     "worker", "worker_user", "worker_remote", "socket", "mode", "key_log", "clock", "listen",
     "quota", "container", "identity", "peer", "control", "host",
 }  # fmt: skip
-IDENTITY_KEYS = {"name", "path", "users", "peers"}
+IDENTITY_KEYS = {"name", "path", "users", "peers", "wire"}
 
 
 class PolicyError(LocalError):
@@ -70,12 +71,14 @@ class Private:
 
 @dataclass(frozen=True)
 class Grant:
-    """An entry [[identity]]. users: uids; peers: patterns of identities, empty for any."""
+    """An entry [[identity]]. users: uids; peers: patterns of identities, wires: networks of wire
+    addresses, both empty for any."""
 
     name: str
     path: Path
     users: frozenset[int]
     peers: tuple[str, ...]
+    wires: tuple[Network, ...]
 
 
 class Policy:
@@ -129,6 +132,7 @@ class Policy:
             if identity.name in credentials:
                 identity.credentials = credentials[identity.name]
                 identity.granted = grants[identity.name].peers
+                identity.wires = grants[identity.name].wires
                 identity.clock = self._clock
 
     def _fix(self, worker: Path, remote: bool) -> None:
@@ -237,15 +241,24 @@ class Policy:
             allowed = Identity.patterns(settings["peer"])
         except (KeyError, TypeError) as error:
             raise malformed(error) from None
-        peers = self._grants[name].peers
-        found = Identity(self._credentials[name], allowed, peers, name, self._clock)
+        grant = self._grants[name]
+        found = Identity(
+            self._credentials[name], allowed, grant.peers, name, self._clock, grant.wires
+        )
         self._used.add(found)
         return found
 
     def granted(self) -> list[Identity]:
         """All identities, with the peers that the policy grants them."""
         return [
-            Identity(self._credentials[grant.name], (), grant.peers, grant.name, self._clock)
+            Identity(
+                self._credentials[grant.name],
+                (),
+                grant.peers,
+                grant.name,
+                self._clock,
+                grant.wires,
+            )
             for grant in self._grants.values()
         ]
 
@@ -324,11 +337,16 @@ def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
         peers = Identity.patterns(entry.get("peers", []))
     except TypeError:
         raise PolicyError(f"{path}: peers of {name!r} is no list of patterns") from None
+    try:
+        wires = networks_of(entry["wire"]) if "wire" in entry else ()
+    except ValueError as error:
+        raise PolicyError(f"{path}: wire of {name!r}: {error}") from None
     return Grant(
         name,
         path.parent / _text(path, entry, "path"),
         frozenset(_uid(path, user) for user in users),
         peers,
+        wires,
     )
 
 

@@ -28,6 +28,7 @@ from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import Bell, Closed, Watched
 from srdma.agent.upkeep import Upkeep
+from srdma.agent.wires import check_wires
 from srdma.agent.worker import Worker
 from srdma.control import Direction
 from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
@@ -436,7 +437,9 @@ class Session:
         return await setup.agree(meeting)
 
     def _keying(self, terms: Terms, agreed: Agreed) -> int:
-        """The worker gets the keys of the QPs now. Returns the seconds of their life."""
+        """The worker gets the keys of the QPs now. Returns the seconds of their life. Raises
+        ExchangeError (`worker`) if the policy does not permit the peer's wire addresses."""
+        check_wires(agreed.ends, self._own().wires)
         self._qpns = tuple(end.qpn for end in terms.ends)
         renews = secret_size(agreed.suite) and not agreed.group
         self._life = terms.max_age if renews else LIFE_MAX

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.clock import ClockRule
+from srdma.agent.wires import Network
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import offer_of
@@ -29,8 +30,8 @@ class Identity:
     """Credentials of this end, and the identities that a peer may have: those that match both a
     pattern of `allowed`, the program's, and one of `granted`, the policy's. No pattern: any.
 
-    name: in the policy; "" for a private agent. A policy that is read again replaces `credentials`,
-    `granted` and `clock`.
+    name: in the policy; "" for a private agent. wires: networks of the peers' wire addresses, empty
+    for any. A policy that is read again replaces `credentials`, `granted`, `clock` and `wires`.
     """
 
     credentials: Credentials
@@ -38,6 +39,7 @@ class Identity:
     granted: tuple[str, ...] = ()
     name: str = ""
     clock: ClockRule = field(default_factory=ClockRule)
+    wires: tuple[Network, ...] = ()
 
     def check(self, peer: str) -> None:
         """Raise ExchangeError (`identity`) unless a peer may have this identity."""

@@ -38,7 +38,7 @@ from srdma.control.messages import (
     Rotation,
     values_of,
 )
-from srdma.control.sockets import check_user, close_all, connect_error, served_by
+from srdma.control.sockets import check_user, close_all, connect_error, served_by, wipe
 from srdma.errors import ClosedError, DeviceError, LocalError, RefusedError, Timeout, WorkerGone
 from srdma.native import control
 from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
@@ -52,6 +52,7 @@ IN_FLIGHT = 16  # requests whose answers the socket has room for
 
 ENDED = errno.ENOTCONN, errno.ENOENT  # errors for a QP that has ended
 
+_BEYOND_LIMIT = Kind.HELLO, 0, errno.EDQUOT  # what a refused connection gets: kind, tag, status
 _MAX_FDS = 2  # file descriptors of an answer, at most
 
 
@@ -124,7 +125,7 @@ class Control:
         with contextlib.suppress(OSError):
             data, fds = self._receive()
             close_all(fds)
-            _wipe(data)  # a KEY answer holds secrets
+            wipe(data)  # a KEY answer holds secrets
 
     def request(
         self,
@@ -213,7 +214,7 @@ class Control:
         try:
             self._send(message, fds, deadline)
         finally:
-            _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
+            wipe(message)  # KEYS, REKEY and INSTALL hold secrets
 
     def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
         while True:
@@ -223,28 +224,33 @@ class Control:
                 else:
                     self._sock.send(message)
                 return
+            except BrokenPipeError:
+                return  # the answer says why the worker closed the connection
             except BlockingIOError:
                 self._wait_for(select.POLLOUT, deadline)
 
     def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[tuple[Any, ...], list[int]]:
         while True:
             self._wait_for(select.POLLIN, deadline)
-            data, fds = self._receive()
+            try:
+                data, fds = self._receive()
+            except ConnectionResetError:
+                data, fds = self._receive()  # what the worker sent before it closed the connection
             if len(data) < control.HEADER_LEN:
                 close_all(fds)
                 raise WorkerGone(f"{self.where} closed the connection")
             head = control.peek(data)
-            if head is not None and head[:2] == (kind, tag):
+            if head is not None and (head[:2] == (kind, tag) or head == _BEYOND_LIMIT):
                 break
             close_all(fds)  # the answer to a request that timed out
-            _wipe(data)
+            wipe(data)
         try:
             return self._values(kind, head[2], data), fds
         except DeviceError:
             close_all(fds)
             raise
         finally:
-            _wipe(data)
+            wipe(data)
 
     def _values(self, kind: Kind, status: int, data: bytearray) -> tuple[Any, ...]:
         """Values of an answer. Raises RefusedError for a refusal, DeviceError if it is illegal."""
@@ -356,7 +362,7 @@ class Control:
         request = [w.qpn, w.size, int(w.group), w.generation, w.peer_eid, w.peer_qpn]
         (secret, group_key), _ = self.request(Kind.KEY, request)
         found = secret[: w.size]
-        _wipe(secret)
+        wipe(secret)
         return found, group_key
 
     def capability(self, cap: CapabilityRequest) -> bytes:
@@ -487,14 +493,8 @@ class Control:
     def stats(self) -> tuple[int, ...]:
         """The counters, in the order of local-interface.md 3.7."""
         (counters,), _ = self.request(Kind.STATS)
-        found: tuple[int, ...] = counters
-        return found
+        return tuple(counters)
 
     def _number(self, kind: Kind, values: Sequence[Any], fds: Sequence[int] = ()) -> int:
         (found,), _ = self.request(kind, values, fds)
-        number: int = found
-        return number
-
-
-def _wipe(secret: bytearray) -> None:
-    secret[:] = bytes(len(secret))
+        return int(found)

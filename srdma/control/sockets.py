@@ -91,3 +91,7 @@ def close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def wipe(secret: bytearray) -> None:
+    secret[:] = bytes(len(secret))

@@ -7,6 +7,7 @@ checks that stop them.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 
 from srdma.cli import app as cli
 from srdma_attack import table
+from srdma_attack.against_plain import machine
+from srdma_attack.against_srdma import local
 from srdma_attack.attack import Attack, Finding, Outcome, Settings, Target
 from srdma_attack.datagrams import parse_address
 from srdma_attack.sweep import NUMBERS, program
@@ -28,6 +31,7 @@ EFFECTIVE = (
     "inject-write", "kill-qp", "forge-ack", "forge-nak", "forge-read-response", "forge-disconnect",
     "flip", "truncate", "reflect", "downgrade-packet",
 )  # fmt: skip
+NEED_ROOT = ("inject-as-other-user",)
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,6 +46,8 @@ def name(attack: Attack) -> str:
 @pytest.mark.parametrize("attack", ON_SRDMA, ids=name)
 def test_attack_is_stopped_and_counted(attack: Attack) -> None:
     assert attack.srdma
+    if attack.name in NEED_ROOT and os.geteuid():
+        pytest.skip("a program of another user is started by root only")
     found = attack.srdma(Settings())
     assert attack.as_expected(Target.SRDMA, found), found
 
@@ -51,6 +57,11 @@ def test_attack_succeeds_without_protection(which: str) -> None:
     attack = table.BY_NAME[which]
     assert attack.srdma
     assert attack.srdma(Settings(protected=False)).outcome is Outcome.SUCCEEDS
+
+
+def test_program_of_the_same_user_is_not_stopped() -> None:
+    """The same attack by a program of the victim's user (docs/security.md, *Not covered*)."""
+    assert local.intrude(Settings(), os.geteuid()).outcome is Outcome.SUCCEEDS
 
 
 @pytest.mark.soak
@@ -106,6 +117,32 @@ def test_list_runs_nothing() -> None:
     assert done.exit_code == 0 and len(done.stdout.splitlines()) == 1 + len(table.ATTACKS)
     rows = [json.loads(line) for line in run("--list", "--json").stdout.splitlines()]
     assert [row["attack"] for row in rows] == [attack.name for attack in table.ATTACKS]
+
+
+def test_plain_roce_is_attacked_in_a_virtual_machine_only() -> None:
+    """Outside of one, the command starts one; the attack itself refuses."""
+    attack = table.BY_NAME["kill-qp"]
+    assert attack.plain
+    pytest.importorskip("pyverbs.qp", reason="pyverbs is not installed")
+    with pytest.raises(table.KitError, match="in a virtual machine"):
+        attack.plain(Settings())
+
+
+def test_results_of_the_virtual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = {"attack": "kill-qp", "plain": "succeeds", "note_plain": "7 packets"}
+    script = f"print('booting'); print({json.dumps(line)!r})"
+    monkeypatch.setattr(machine, "command", lambda words: [sys.executable, "-c", script])
+    found = machine.findings(["kill-qp"], Settings())
+    assert found == {"kill-qp": Finding(Outcome.SUCCEEDS, note="7 packets")}
+    done = run("kill-qp", "reorder", "--target", "plain", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["plain"] == "succeeds"
+    with pytest.raises(table.KitError, match="the virtual machine failed with code 0"):
+        machine.findings(["inject-write"], Settings())
+
+
+def test_words_for_the_virtual_machine() -> None:
+    words = machine.command(["kill-qp", "--full"])
+    assert words[1] == "tests/rxe/vm.py" and words[-2:] == ["kill-qp", "--full"]
 
 
 def test_unknown_attack() -> None:

@@ -92,6 +92,23 @@ def test_peers_that_the_policy_does_not_grant(place: Place) -> None:
         srdma.connect(listener.address, place.a.pd, identity="host-a")
 
 
+@pytest.mark.parametrize("end", (0, 1), ids=("client", "server"))
+def test_wire_addresses_that_the_policy_does_not_permit(place: Place, end: int) -> None:
+    """The workers name their folder's names, which are in no network."""
+    place.agents[end].change('peers = ["', 'wire = ["10.0.0.0/8"]\npeers = ["')
+    place.agents[end].reload()
+    with (
+        srdma.listen(("127.0.0.1", 0), place.b.pd, identity="host-b") as listener,
+        pytest.raises(srdma.Error, match="does not permit the wire address"),
+    ):
+        accepted = run(listener.accept, WAIT)
+        try:
+            srdma.connect(listener.address, place.a.pd, identity="host-a")
+        finally:
+            with pytest.raises(srdma.Error, match="does not permit the wire address"):
+                accepted()
+
+
 def test_identity_withdrawn(place: Place) -> None:
     """Connections and listeners of the identity end, with a reason at both ends."""
     client, server = place.connect()

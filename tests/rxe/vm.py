@@ -34,7 +34,7 @@ from tests.rxe import machine  # noqa: E402
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 120
-SOURCES = ("srdma", "tests")
+SOURCES = ("srdma", "attack", "tests")
 EXIT_TIMEOUT = 124
 EXIT_NO_BOOT = 125
 

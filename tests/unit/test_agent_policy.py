@@ -21,11 +21,13 @@ from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.remote.entries import CONTROL_KEYS
 from srdma.agent.remote.entries import KEYS as HOST_KEYS
+from srdma.agent.wires import check_wires
 from srdma.cli.app import build
 from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import End
 
 A = "spiffe://test/a"
 GOOD = """
@@ -185,6 +187,24 @@ def test_both_lists_of_peers_count(folder: Path) -> None:
             identity.check(peer)
 
 
+def test_wire_addresses_of_an_identity(folder: Path) -> None:
+    made = policy(folder, GOOD + 'wire = ["10.0.0.0/24", "fd00::/16"]\n')
+    identity = made.identity(settings(), os.getuid())
+    check_wires([end("10.0.0.9:4791"), end("[fd00::1]:4791")], identity.wires)
+    for wire in ("10.0.1.9:4791", "[fe00::1]:4791", "worker-b", "10.0.0.9", "10.0.0.0/24:1"):
+        with pytest.raises(ExchangeError, match="does not permit the wire address") as refused:
+            check_wires([end("10.0.0.9:4791"), end(wire)], identity.wires)
+        assert refused.value.code == "worker"
+    (folder / "agent.toml").write_text(GOOD)
+    made.load()
+    assert identity.wires == ()
+    check_wires([end("worker-b")], identity.wires)
+
+
+def end(wire: str) -> End:
+    return End(bytes(16), 1, 1 << 23, 1024, 64, 16, wire)
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -208,6 +228,11 @@ def test_both_lists_of_peers_count(folder: Path) -> None:
         (GOOD + "users = [-1]", "no user -1"),
         (GOOD + "users = [true]", "no user True"),
         (GOOD + 'peers = "spiffe://test/b"', "peers of 'host-a' is no list of patterns"),
+        (GOOD + 'wire = "10.0.0.0/24"', "wire of 'host-a': wire is no list of networks"),
+        (GOOD + "wire = []", "wire of 'host-a': wire is no list of networks"),
+        (GOOD + "wire = [7]", "wire of 'host-a': wire is no list of networks"),
+        (GOOD + 'wire = ["10.0.0.1/24"]', "wire of 'host-a': 10.0.0.1/24 has host bits set"),
+        (GOOD + 'wire = ["host-b"]', "wire of 'host-a': 'host-b' does not appear to be"),
         (GOOD + GOOD[GOOD.index("[[") :], "two entries .* have the name 'host-a'"),
     ],
 )

@@ -30,7 +30,7 @@ from srdma.control import (
     Rotation,
     socket_path,
 )
-from srdma.control.quotas import AccountKind, Quota, QPUse, Usage, Use, accounts, qps, set_quota
+from srdma.control.quotas import AccountKind, Quota, set_quota
 from srdma.errors import (
     ClosedError,
     DeviceError,

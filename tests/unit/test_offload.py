@@ -113,7 +113,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 27
+    assert len(options) == len(set(options)) == 28
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

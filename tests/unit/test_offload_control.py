@@ -333,25 +333,6 @@ def test_end_of_the_owner_ends_the_leg(a: Worker) -> None:
     other.refused(errno.EPERM, Kind.ATTACH, token)
 
 
-def test_number_of_legs_is_limited(a: Worker) -> None:
-    client = a.client()
-    for _ in range(256):
-        client.open(64)
-    with pytest.raises(RefusedError, match="256 legs"):
-        client.open(64)
-    client.close()
-    second = a.client()
-    until(lambda: can_open(second))
-
-
-def can_open(client: Client) -> bool:
-    try:
-        client.open(64)
-    except RefusedError:
-        return False
-    return True
-
-
 # --- memory regions and QPs ---------------------------------------------------------
 
 

@@ -1,5 +1,5 @@
-"""Accounts and quotas of a running worker (local-interface.md 3.10): what a greedy program gets, and
-what its neighbour gets. RFC 5042 R6.4.1-1, R6.4.1-2, R7.2-2."""
+"""Accounts and quotas of a running worker (local-interface.md 3.10): what a greedy program gets,
+and what its neighbour gets. RFC 5042 R6.4.1-1, R6.4.1-2, R7.2-2."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from srdma.control import Control
 from srdma.control.quotas import AccountKind, Quota, Usage, accounts, qps, set_quota
 from srdma.errors import RefusedError
+from tests import daemon
 from tests.daemon import (
     BINARY,
     HEADER,
@@ -127,9 +128,9 @@ def test_a_limit_stops_the_greedy_program_only(
     set_quota(agent, DEFAULT, Quota(limits={name: most}, minima={name: 0}))
     for _ in range(2):
         make(greedy, leg)
-    with pytest.raises(Exception, match=f"has {most} of at most {most} {noun}") as refused:
+    with pytest.raises(daemon.RefusedError, match=f"has {most} of at most {most} {noun}") as refused:
         make(greedy, leg)
-    assert getattr(refused.value, "status", 0) == errno.EDQUOT
+    assert refused.value.status == errno.EDQUOT
     assert f"raise {name} in [quota]" in str(refused.value)
     for _ in range(2):
         make(neighbour, other)
@@ -151,28 +152,76 @@ def test_connections_beyond_the_limit_are_told_why(a: Worker, agent: Control) ->
     until(lambda: usage(agent, before.name).uses["connections"].used == 3)
 
 
+def test_the_library_tells_why_a_connection_was_refused(a: Worker, agent: Control) -> None:
+    set_quota(agent, DEFAULT, Quota(limits={"connections": 1}))
+    for _ in range(20):
+        control = Control.connect(a.control)
+        with pytest.raises(RefusedError, match="has 1 of at most 1 control connections") as refused:
+            control.hello()
+        assert refused.value.errno == errno.EDQUOT
+        control.close()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """This process, and workers that it starts, may open 12,000 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 12000:
+        pytest.skip(f"the limit of open files is {hard}; 12,000 are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
 def test_the_greedy_leaves_connections_to_a_neighbour(tmp_path: Path) -> None:
     """V9: without any policy one process takes all that is not held back for others."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 9000:
-        pytest.skip(f"the limit of open files is {hard}; 9,000 are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with worker(tmp_path, "a") as found:
+        greedy = [found.client() for _ in range(4096 - 16 * 4)]
+        assert greedy[-1].alive()
+        assert "the worker has its limit of 4096 control connections" in refusal(found.client())
+        for _ in range(3):
+            (neighbour,) = program(found)
+            assert neighbour.open()
+        # The room of those that came is held back for others again.
+        for client in greedy[:20]:
+            client.close()
+        until(lambda: is_alive(found.client()))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_1024_legs_of_100_processes_are_admitted(tmp_path: Path) -> None:
+    with worker(tmp_path, "a") as found:
+        before = resident(found)
+        for _ in range(103):
+            (one,) = program(found)
+            for _ in range(10):
+                one.open(64)
+        each = (resident(found) - before) / 1030
+        print(f"an idle worker: {before} KiB; a leg: {each:.1f} KiB")
+        assert each < 64
+        greedy = found.client()
+        with pytest.raises(daemon.RefusedError, match="the worker has its limit of 2048 legs"):
+            while True:
+                greedy.open(64)
+        (neighbour,) = program(found)
+        assert neighbour.open(64)
+        greedy.close()
+        until(lambda: can_open(neighbour))
+
+
+def resident(found: Worker) -> int:
+    """Memory of the worker in KiB."""
+    status = Path(f"/proc/{found.process.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def can_open(client: Client) -> bool:
     try:
-        with worker(tmp_path, "a") as found:
-            greedy = [found.client() for _ in range(4096 - 16 * 4)]
-            assert greedy[-1].alive()
-            assert "the worker has its limit of 4096 control connections" in refusal(
-                found.client()
-            )
-            for _ in range(3):
-                (neighbour,) = program(found)
-                assert neighbour.open()
-            # The room of those that came is held back for others again.
-            for client in greedy[:20]:
-                client.close()
-            until(lambda: is_alive(found.client()))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client.open(64)
+    except daemon.RefusedError:
+        return False
+    return True
 
 
 def is_alive(client: Client) -> bool:
@@ -208,8 +257,8 @@ def test_sparse_memory_leaves_address_space_to_a_neighbour(a: Worker) -> None:
         while True:
             greedy.number(Kind.REG_MR, reg_mr(leg, length=size), [fd])
             made += 1
-    except Exception as refused:
-        assert getattr(refused, "status", 0) == errno.EDQUOT
+    except daemon.RefusedError as refused:
+        assert refused.status == errno.EDQUOT
         assert "bytes of registered memory" in str(refused)
     assert made == 63
     (neighbour,) = program(a)
@@ -239,7 +288,7 @@ def test_an_identity_at_its_limit_gets_no_keys(a: Worker, b: Worker) -> None:
     until(lambda: is_free(a))
     for _ in range(2):
         connected(ca, cb, greedy)
-    with pytest.raises(Exception, match=f"identity {greedy} has 2 of at most 2 QPs: close one"):
+    with pytest.raises(daemon.RefusedError, match=f"identity {greedy} has 2 of at most 2 QPs: close one"):
         connected(ca, cb, greedy)
     for _ in range(3):
         connected(ca, cb, other)

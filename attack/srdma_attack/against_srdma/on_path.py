@@ -75,7 +75,7 @@ class _Truncate(_EveryFifth):
         return ((1 - side, packet[:-4]),)
 
 
-class _Reorder(_EveryFifth):
+class Reorder(_EveryFifth):
     """Holds a packet until the next one of its side has passed."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ def truncate(settings: Settings) -> Finding:
 
 def reorder(settings: Settings) -> Finding:
     """Swaps neighbours."""
-    return _under(settings, _Reorder())
+    return _under(settings, Reorder())
 
 
 def replay(settings: Settings) -> Finding:

@@ -124,7 +124,9 @@ int srdma_shm_port_fd(struct srdma_port *port)
 
 static bool has_work(struct srdma_shm_conn *c)
 {
-	if (c->up_due || c->accept_due || (c->ended && !c->down_told))
+	if (c->up_due || c->accept_due)
+		return true;
+	if (c->ended && !c->down_told && !c->under_way)
 		return true;
 	if (!c->rx.base || c->down_told)
 		return false;
@@ -205,7 +207,7 @@ static int next_event(struct srdma_shm_conn *c, struct srdma_event *ev)
 		return 0;
 	if (c->rx.base && receive(c, ev))
 		return 1;
-	if (!c->ended)
+	if (!c->ended || c->under_way)
 		return 0;
 	if (c->rx.base && !c->rx.broken && srdma_ring_has_data(&c->rx))
 		return 0; /* not yet: datagrams are left, but no buffers */

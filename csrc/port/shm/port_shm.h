@@ -26,8 +26,13 @@ enum srdma_port_shm_limits {
 	SRDMA_SHM_BUFS = 1024,	    /* buffers in the pool of each port */
 };
 
-/* Returns 0, -ENOMEM, or the -errno of creating a file descriptor. */
-int srdma_port_shm_create_host(struct srdma_port **out);
+/*
+ * spawn runs run(arg) in a thread of its own, and returns 0 or -errno: the port
+ * copies the memory of host processes in such threads. NULL: regions must be
+ * memfds. Returns 0, -ENOMEM, or the -errno of creating a file descriptor.
+ */
+int srdma_port_shm_create_host(struct srdma_port **out,
+			       int (*spawn)(void *(*run)(void *), void *arg));
 
 /*
  * Bind DIR/NAME.sock with mode 0600; a socket left by a dead worker is

@@ -1,6 +1,7 @@
 #include "port/shm/port_shm_host.h"
 
 #include "port/shm/leg_layout.h"
+#include "port/shm/port_shm_process.h"
 #include "wire/wire.h"
 
 #include <assert.h>
@@ -55,6 +56,7 @@ static int map_leg(struct srdma_shm_leg *leg,
 
 static void leg_free(struct srdma_shm_leg *leg)
 {
+	srdma_shm_process_leave(leg);
 	srdma_shm_conn_remove(&leg->c);
 	if (leg->pidfd >= 0)
 		close(leg->pidfd);
@@ -110,10 +112,9 @@ static void leg_close(struct srdma_conn *conn)
 
 /* --- data path -------------------------------------------------------- */
 
-static int complete(struct srdma_conn *conn, uint32_t slot,
-		    const uint8_t *record)
+void srdma_shm_leg_record(struct srdma_shm_leg *leg, uint32_t slot,
+			  const uint8_t *record)
 {
-	struct srdma_shm_leg *leg = srdma_shm_leg_of(conn);
 	uint8_t *at = leg->records + (size_t)slot * SRDMA_RECORD_LEN;
 	uint32_t sequence;
 
@@ -128,6 +129,22 @@ static int complete(struct srdma_conn *conn, uint32_t slot,
 		(_Atomic uint32_t *)(void *)(at + SRDMA_LEG_SHM_SEQUENCE),
 		sequence, memory_order_release);
 	srdma_shm_leg_due(leg, SRDMA_DOORBELL_NEWS);
+}
+
+static int complete(struct srdma_conn *conn, uint32_t slot,
+		    const uint8_t *record)
+{
+	struct srdma_shm_task task = {
+		.kind = SRDMA_SHM_RECORD,
+		.leg = srdma_shm_leg_of(conn),
+		.slot = slot,
+	};
+
+	if (task.leg->c.under_way) {
+		memcpy(task.record, record, sizeof(task.record));
+		return srdma_shm_process_start(&task);
+	}
+	srdma_shm_leg_record(task.leg, slot, record);
 	return 0;
 }
 
@@ -152,6 +169,7 @@ static int host_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 {
 	struct srdma_shm_host *h = host_of(port);
 	void *what[64];
+	int got;
 
 	host_flush(port);
 	if (!h->p.until_look--) {
@@ -159,13 +177,20 @@ static int host_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 		while (srdma_shm_port_look(&h->p, what, 64) == 64)
 			;
 	}
-	return srdma_shm_port_poll(port, ev, n);
+	/* Copies leave at least half of the events to legs. */
+	got = srdma_shm_process_poll(h, ev, (n + 1) / 2);
+	return got + srdma_shm_port_poll(port, ev + got, n - got);
 }
 
 static int host_arm(struct srdma_port *port)
 {
 	host_flush(port);
-	return srdma_shm_port_arm(port);
+	if (srdma_shm_port_arm(port))
+		return 1;
+	if (!srdma_shm_process_has_work(host_of(port)))
+		return 0;
+	srdma_shm_port_disarm(port);
+	return 1;
 }
 
 static void host_destroy(struct srdma_port *port)
@@ -177,6 +202,7 @@ static void host_destroy(struct srdma_port *port)
 	host_flush(port);
 	while (h->p.conns)
 		leg_close(&h->p.conns->conn);
+	srdma_shm_process_clear(h);
 	srdma_shm_port_fini(&h->p);
 	free(h);
 }
@@ -194,6 +220,8 @@ static const struct srdma_port_ops host_ops = {
 	.leg_open = leg_open,
 	.region_open = srdma_shm_region_open,
 	.region_close = srdma_shm_region_close,
+	.region_ready = srdma_shm_region_ready,
+	.keepalive = srdma_shm_process_look,
 	.close = leg_close,
 	.fd = srdma_shm_port_fd,
 	.arm = host_arm,
@@ -201,7 +229,8 @@ static const struct srdma_port_ops host_ops = {
 	.destroy = host_destroy,
 };
 
-int srdma_port_shm_create_host(struct srdma_port **out)
+int srdma_port_shm_create_host(struct srdma_port **out,
+			       int (*spawn)(void *(*run)(void *), void *arg))
 {
 	struct srdma_shm_host *h = calloc(1, sizeof(*h));
 	int r;
@@ -213,6 +242,7 @@ int srdma_port_shm_create_host(struct srdma_port **out)
 		free(h);
 		return r;
 	}
+	h->spawn = spawn;
 	*out = &h->p.port;
 	return 0;
 }

@@ -26,6 +26,8 @@ struct srdma_shm_conn {
 	struct srdma_ring tx;	    /* wire only */
 	int status;		    /* status of EV_DOWN */
 	bool up_due, accept_due;    /* events to be reported */
+	uint32_t under_way;	    /* tasks of a leg (port_shm_process.h):
+				       EV_DOWN waits for them */
 	bool ended;		    /* EV_DOWN follows the datagrams left in
 				       rx */
 	bool down_told;

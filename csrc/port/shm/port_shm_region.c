@@ -1,11 +1,10 @@
 #include "port/shm/port_shm_host.h"
+#include "port/shm/port_shm_process.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include "wire/wire.h"
 
@@ -14,44 +13,9 @@ enum {
 	REMOTE_ATOMIC = 8
 }; /* IBV_ACCESS_* values: 1 LOCAL_WRITE, 2 REMOTE_WRITE */
 
-struct region {
-	struct srdma_region r;
-	struct srdma_shm map; /* at NULL: access by process_vm_* */
-};
-
-static struct region *region_of(struct srdma_region *region)
+static struct srdma_shm_region *region_of(struct srdma_region *region)
 {
-	return (struct region *)region;
-}
-
-/* --- memory of another process ---------------------------------------- */
-
-/*
- * 1 if the leg's process is alive. After it ended and was reaped, pid may name
- * another process.
- */
-static bool alive(const struct srdma_shm_leg *leg)
-{
-	struct pollfd p = { .fd = leg->pidfd, .events = POLLIN };
-
-	return leg->pidfd >= 0 && poll(&p, 1, 0) == 0;
-}
-
-static int remote_copy(const struct srdma_shm_leg *leg, uint64_t addr,
-		       void *mine, size_t len, bool to_host)
-{
-	struct iovec local = { .iov_base = mine, .iov_len = len };
-	struct iovec remote = { .iov_base = (void *)(uintptr_t)addr,
-				.iov_len = len };
-	ssize_t n;
-
-	if (!alive(leg))
-		return -ESRCH;
-	n = to_host ? process_vm_writev(leg->pid, &local, 1, &remote, 1, 0)
-		    : process_vm_readv(leg->pid, &local, 1, &remote, 1, 0);
-	if (n < 0)
-		return -errno;
-	return (size_t)n == len ? 0 : -EFAULT;
+	return (struct srdma_shm_region *)region;
 }
 
 /* --- regions ---------------------------------------------------------- */
@@ -62,21 +26,38 @@ static int refuse(struct srdma_conn *leg, int err, const char *why)
 	return err;
 }
 
-static int probe(struct srdma_conn *conn, const struct srdma_region_params *p)
+/* The probe goes ahead of all DMA of the region. */
+static int start_probe(struct srdma_conn *conn, struct srdma_shm_region *region)
 {
-	const struct srdma_shm_leg *leg = srdma_shm_leg_of(conn);
-	uint8_t byte;
-	int r = remote_copy(leg, p->addr, &byte, 1, false);
+	struct srdma_shm_leg *leg = srdma_shm_leg_of(conn);
+	int r = srdma_shm_process_join(leg);
 
-	if (!r)
-		r = remote_copy(leg, p->addr + p->length - 1, &byte, 1, false);
-	if (!r)
+	if (r)
+		return r;
+	region->opening = 1;
+	r = srdma_shm_process_start(&(struct srdma_shm_task){
+		.kind = SRDMA_SHM_PROBE,
+		.leg = leg,
+		.region = region,
+	});
+	return r ? refuse(conn, r,
+			  "the memory of this process is busy: try again later")
+		 : 0;
+}
+
+int srdma_shm_region_ready(struct srdma_region *base)
+{
+	struct srdma_shm_region *region = region_of(base);
+
+	if (region->opening)
+		return -EINPROGRESS;
+	if (!region->status)
 		return 0;
-	if (r == -EFAULT)
-		return refuse(conn, r,
+	if (region->status == -EFAULT)
+		return refuse(base->leg, region->status,
 			      "the process has no memory at the region's first "
 			      "or last byte");
-	return refuse(conn, r,
+	return refuse(base->leg, region->status,
 		      "the kernel does not let the worker reach this process's "
 		      "memory: use pd.alloc(), or run both as one user with "
 		      "ptrace permitted");
@@ -96,7 +77,7 @@ static int identify(struct srdma_region *region,
 	return 0;
 }
 
-static int map_region(struct srdma_conn *conn, struct region *region,
+static int map_region(struct srdma_conn *conn, struct srdma_shm_region *region,
 		      const struct srdma_region_params *p)
 {
 	int r = identify(&region->r, p);
@@ -137,7 +118,7 @@ int srdma_shm_region_open(struct srdma_conn *conn,
 			  const struct srdma_region_params *p,
 			  struct srdma_region **out)
 {
-	struct region *region;
+	struct srdma_shm_region *region;
 	int r;
 
 	if (!p->length || p->addr + p->length - 1 < p->addr)
@@ -147,64 +128,31 @@ int srdma_shm_region_open(struct srdma_conn *conn,
 	region = calloc(1, sizeof(*region));
 	if (!region)
 		return refuse(conn, -ENOMEM, "out of memory");
+	region->r.leg = conn;
+	region->r.base = p->addr;
+	region->r.length = p->length;
 	r = check_aligned(conn, p);
 	if (!r)
-		r = p->fd < 0 ? probe(conn, p) : map_region(conn, region, p);
+		r = p->fd < 0 ? start_probe(conn, region)
+			      : map_region(conn, region, p);
 	if (r) {
 		free(region);
 		return r;
 	}
-	region->r.leg = conn;
-	region->r.base = p->addr;
-	region->r.length = p->length;
 	*out = &region->r;
 	return 0;
 }
 
-void srdma_shm_region_close(struct srdma_region *region)
+void srdma_shm_region_close(struct srdma_region *base)
 {
-	struct region *mine = region_of(region);
+	struct srdma_shm_region *region = region_of(base);
 
-	srdma_shm_unmap(&mine->map);
-	free(mine);
+	srdma_shm_process_forget(region);
+	srdma_shm_unmap(&region->map);
+	free(region);
 }
 
 /* --- DMA -------------------------------------------------------------- */
-
-int srdma_shm_region_read(const struct srdma_dma *dma)
-{
-	struct region *region = region_of(dma->region);
-	uint8_t *to = dma->buf->data + dma->buf_at;
-	int r;
-
-	if (region->map.at) {
-		memcpy(to, region->map.at + (dma->addr - region->r.base),
-		       dma->len);
-		return 1;
-	}
-	r = remote_copy(srdma_shm_leg_of(region->r.leg), dma->addr, to,
-			dma->len, false);
-	return r ? r : 1;
-}
-
-/* A host that sleeps until its memory changes is woken at flush. */
-int srdma_shm_region_write(const struct srdma_dma *dma)
-{
-	struct region *region = region_of(dma->region);
-	struct srdma_shm_leg *leg = srdma_shm_leg_of(region->r.leg);
-	uint8_t *from = dma->buf->data + dma->buf_at;
-	int r = 0;
-
-	if (region->map.at)
-		memcpy(region->map.at + (dma->addr - region->r.base), from,
-		       dma->len);
-	else
-		r = remote_copy(leg, dma->addr, from, dma->len, true);
-	if (r)
-		return r;
-	srdma_shm_leg_due(leg, SRDMA_DOORBELL_MEMORY);
-	return 1;
-}
 
 /* Atomic with respect to the host's CPUs. */
 static uint64_t change(uint64_t *at, const struct srdma_atomic *how)
@@ -218,42 +166,73 @@ static uint64_t change(uint64_t *at, const struct srdma_atomic *how)
 	return expected;
 }
 
-/*
- * A read followed by a write: atomic only with respect to accesses by this
- * thread.
- */
-static int remote_change(const struct srdma_shm_leg *leg, uint64_t addr,
-			 const struct srdma_atomic *how, uint64_t *original)
+static void access_mapped(const struct srdma_shm_task *task)
 {
-	uint64_t value;
-	int r = remote_copy(leg, addr, original, sizeof(*original), false);
+	const struct srdma_dma *dma = &task->dma;
+	uint8_t *theirs =
+		task->region->map.at + (dma->addr - task->region->r.base);
+	uint8_t *mine = dma->buf->data + dma->buf_at;
+	uint64_t original;
 
-	if (r)
-		return r;
-	value = srdma_atomic_apply(how, *original);
-	if (value == *original)
-		return 0;
-	return remote_copy(leg, addr, &value, sizeof(value), true);
+	switch (task->kind) {
+	case SRDMA_SHM_READ:
+		memcpy(mine, theirs, dma->len);
+		break;
+	case SRDMA_SHM_WRITE:
+		memcpy(theirs, mine, dma->len);
+		break;
+	default:
+		original = change((uint64_t *)(void *)theirs, &task->how);
+		memcpy(mine, &original, sizeof(original));
+		break;
+	}
+}
+
+/* A host that sleeps until its memory changes is woken at flush. */
+void srdma_shm_region_finish(const struct srdma_shm_task *task,
+			     const uint8_t *copied)
+{
+	const struct srdma_dma *dma = &task->dma;
+
+	if (task->region->map.at)
+		access_mapped(task);
+	else if (task->kind != SRDMA_SHM_WRITE)
+		memcpy(dma->buf->data + dma->buf_at, copied, dma->len);
+	if (task->kind != SRDMA_SHM_READ)
+		srdma_shm_leg_due(task->leg, SRDMA_DOORBELL_MEMORY);
+}
+
+/* Tasks of the leg that are under way come first. */
+static int start(enum srdma_shm_task_kind kind, const struct srdma_dma *dma,
+		 const struct srdma_atomic *how)
+{
+	struct srdma_shm_task task = {
+		.kind = kind,
+		.leg = srdma_shm_leg_of(dma->region->leg),
+		.region = region_of(dma->region),
+		.dma = *dma,
+	};
+
+	if (how)
+		task.how = *how;
+	if (!task.region->map.at || task.leg->c.under_way)
+		return srdma_shm_process_start(&task);
+	srdma_shm_region_finish(&task, NULL);
+	return 1;
+}
+
+int srdma_shm_region_read(const struct srdma_dma *dma)
+{
+	return start(SRDMA_SHM_READ, dma, NULL);
+}
+
+int srdma_shm_region_write(const struct srdma_dma *dma)
+{
+	return start(SRDMA_SHM_WRITE, dma, NULL);
 }
 
 int srdma_shm_region_atomic(const struct srdma_dma *dma,
 			    const struct srdma_atomic *how)
 {
-	struct region *region = region_of(dma->region);
-	struct srdma_shm_leg *leg = srdma_shm_leg_of(region->r.leg);
-	uint8_t *at = region->map.at;
-	uint64_t original;
-	int r = 0;
-
-	if (at)
-		original = change(
-			(uint64_t *)(void *)(at + (dma->addr - region->r.base)),
-			how);
-	else
-		r = remote_change(leg, dma->addr, how, &original);
-	if (r)
-		return r;
-	memcpy(dma->buf->data + dma->buf_at, &original, sizeof(original));
-	srdma_shm_leg_due(leg, SRDMA_DOORBELL_MEMORY);
-	return 1;
+	return start(SRDMA_SHM_ATOMIC, dma, how);
 }

@@ -189,6 +189,30 @@ static void test_refusal(void **state)
 	srdma_control_close(c);
 }
 
+static enum fake_action refuse_connection(struct fake_worker *w,
+					  struct srdma_ctl_msg *m,
+					  struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	m->kind = SRDMA_CTL_HELLO;
+	m->tag = 0;
+	return fake_refuse(m, EDQUOT, "too many connections");
+}
+
+/* Of the connection, not of a request (local-interface.md 3.10). */
+static void test_refusal_of_the_connection(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_control *c = connect_to(w, LONG_MS);
+
+	w->hook = refuse_connection;
+	assert_int_equal(call(c, SRDMA_CTL_STATS), -EDQUOT);
+	assert_string_equal(srdma_error_text(),
+			    "the worker refused STATS: too many connections");
+	srdma_control_close(c);
+}
+
 static enum fake_action strange_errno(struct fake_worker *w,
 				      struct srdma_ctl_msg *m,
 				      struct srdma_socket_fds *fds)
@@ -322,7 +346,7 @@ static void test_end_of_the_worker(void **state)
 	assert_int_equal(poll(&end, 1, LONG_MS), 1);
 	assert_int_equal(srdma_control_alive(c), 0);
 	assert_int_equal(call(c, SRDMA_CTL_HELLO), -ENOTCONN);
-	says("ended (Broken pipe)");
+	says("ended (end of file)");
 	srdma_control_close(c);
 	srdma_control_close(NULL);
 }
@@ -363,6 +387,7 @@ int main(void)
 		each(test_full_backlog),
 		each(test_worker_of_another_user),
 		each(test_refusal),
+		each(test_refusal_of_the_connection),
 		each(test_status_that_is_no_errno),
 		each(test_descriptors),
 		each(test_illegal_answers),

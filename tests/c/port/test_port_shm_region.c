@@ -5,6 +5,7 @@
 #include "port/shm/port_shm_host.h"
 #include "support/shm_leg.h"
 #include "support/shm_pair.h"
+#include "thread.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -31,11 +32,27 @@ enum {
 	ROUNDS = 100000,
 };
 
+/* Opens a region, and waits until its memory was probed. */
+static int open_at(struct srdma_port *port, struct srdma_conn *leg,
+		   const struct srdma_region_params *p,
+		   struct srdma_region **region)
+{
+	int r;
+
+	port->why = NULL;
+	r = port->ops->region_open(leg, p, region);
+	if (r)
+		return r;
+	r = shm_region_ready(port, *region);
+	if (r)
+		port->ops->region_close(*region);
+	return r;
+}
+
 static int open_region(struct shm_leg *f, const struct srdma_region_params *p,
 		       struct srdma_region **region)
 {
-	f->port->why = NULL;
-	return f->port->ops->region_open(f->leg, p, region);
+	return open_at(f->port, f->leg, p, region);
 }
 
 /*
@@ -74,9 +91,9 @@ static void move_text(struct shm_leg *f, struct srdma_region *region,
 	};
 
 	memcpy(buf->data + 100, text, dma.len);
-	assert_int_equal(f->port->ops->write(&dma), 1);
+	assert_int_equal(shm_dma(f->port->ops->write, &dma), 1);
 	memset(buf->data, 0, buf->cap);
-	assert_int_equal(f->port->ops->read(&dma), 1);
+	assert_int_equal(shm_dma(f->port->ops->read, &dma), 1);
 	assert_memory_equal(buf->data + 100, text, dma.len);
 	assert_int_equal(buf->data[99], 0);
 	assert_int_equal(buf->data[100 + dma.len], 0);
@@ -212,7 +229,7 @@ static uint64_t change(struct shm_leg *f, struct srdma_region *region,
 				 .buf_at = 24 };
 	uint64_t original;
 
-	assert_int_equal(f->port->ops->atomic(&dma, &how), 1);
+	assert_int_equal(shm_atomic(&dma, &how), 1);
 	memcpy(&original, buf->data + 24, sizeof(original));
 	f->port->ops->buf_put(buf);
 	return original;
@@ -316,8 +333,8 @@ static void test_atomics_unmapped(void **state)
 	p.length = sizeof(constant);
 	assert_int_equal(open_region(f, &p, &region), 0);
 	dma.region = region;
-	assert_int_equal(f->port->ops->atomic(&dma, &same), 1);
-	assert_int_equal(f->port->ops->atomic(&dma, &add), -EFAULT);
+	assert_int_equal(shm_atomic(&dma, &same), 1);
+	assert_int_equal(shm_atomic(&dma, &add), -EFAULT);
 	f->port->ops->region_close(region);
 }
 
@@ -338,9 +355,9 @@ static void test_read_only_memory_fails_dma(void **state)
 	skip_without_process_vm();
 	assert_int_equal(open_region(f, &p, &region), 0);
 	dma.region = region;
-	assert_int_equal(f->port->ops->read(&dma), 1);
+	assert_int_equal(shm_dma(f->port->ops->read, &dma), 1);
 	assert_int_equal(buf->data[0], 1);
-	assert_int_equal(f->port->ops->write(&dma), -EFAULT);
+	assert_int_equal(shm_dma(f->port->ops->write, &dma), -EFAULT);
 	f->port->ops->region_close(region);
 }
 
@@ -366,7 +383,7 @@ static void test_dead_process_fails_dma(void **state)
 	params.pid = pid;
 	assert_int_equal(
 		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
-	if (f->port->ops->region_open(leg, &p, &region)) {
+	if (open_at(f->port, leg, &p, &region)) {
 		assert_non_null(strstr(f->port->why, "pd.alloc()"));
 		print_message("this kernel refuses process_vm_readv\n");
 		kill(pid, SIGKILL);
@@ -376,17 +393,15 @@ static void test_dead_process_fails_dma(void **state)
 	}
 	dma.region = region;
 	dma.buf = f->port->ops->buf_get(f->port);
-	assert_int_equal(f->port->ops->read(&dma), 1);
+	assert_int_equal(shm_dma(f->port->ops->read, &dma), 1);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	/* Another process has the PID now: this one. */
-	srdma_shm_leg_of(leg)->pid = getpid();
-	assert_int_equal(f->port->ops->read(&dma), -ESRCH);
-	assert_int_equal(f->port->ops->write(&dma), -ESRCH);
+	assert_int_equal(shm_dma(f->port->ops->read, &dma), -ESRCH);
+	assert_int_equal(shm_dma(f->port->ops->write, &dma), -ESRCH);
 	dma.len = SRDMA_ATOMIC_LEN;
-	assert_int_equal(f->port->ops->atomic(&dma, &add), -ESRCH);
+	assert_int_equal(shm_atomic(&dma, &add), -ESRCH);
 	f->port->ops->region_close(region);
-	assert_int_equal(f->port->ops->region_open(leg, &p, &region), -ESRCH);
+	assert_int_equal(open_at(f->port, leg, &p, &region), -ESRCH);
 	f->port->ops->close(leg);
 }
 
@@ -407,14 +422,14 @@ static int nobodys_worker(int parent)
 	struct srdma_port *port;
 	struct srdma_conn *leg;
 
-	if (setuid(NOBODY) || srdma_port_shm_create_host(&port) ||
+	if (setuid(NOBODY) || srdma_port_shm_create_host(&port, thread_start) ||
 	    srdma_leg_shm_create(&host, SHM_RING))
 		return 1;
 	params = shm_leg_params(host);
 	params.pid = parent;
 	if (port->ops->leg_open(port, &params, &leg, &answer))
 		return 2;
-	if (port->ops->region_open(leg, &p, &region) != -EPERM)
+	if (open_at(port, leg, &p, &region) != -EPERM)
 		return 3;
 	return strstr(port->why, "pd.alloc()") ? 0 : 4;
 }
@@ -449,7 +464,7 @@ static void test_unmapped_region_needs_process(void **state)
 	params.pid = 0;
 	assert_int_equal(
 		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
-	assert_int_equal(f->port->ops->region_open(leg, &p, &region), -ESRCH);
+	assert_int_equal(open_at(f->port, leg, &p, &region), -ESRCH);
 	assert_non_null(strstr(f->port->why, "pd.alloc()"));
 	f->port->ops->close(leg);
 }

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "thread.h"
+
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host)
 {
 	const int *fds = srdma_leg_shm_fds(host);
@@ -33,7 +35,7 @@ int shm_leg_setup(void **state)
 	struct srdma_leg_params params;
 
 	memset(&f, 0, sizeof(f));
-	assert_int_equal(srdma_port_shm_create_host(&f.port), 0);
+	assert_int_equal(srdma_port_shm_create_host(&f.port, thread_start), 0);
 	assert_int_equal(srdma_leg_shm_create(&f.host, SHM_RING), 0);
 	params = shm_leg_params(f.host);
 	assert_null(srdma_leg_shm_slot(f.host)); /* NULL before attach */
@@ -64,6 +66,40 @@ int shm_memfd(size_t len, unsigned int seals)
 	if (seals)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
 	return fd;
+}
+
+int shm_region_ready(struct srdma_port *port, struct srdma_region *region)
+{
+	struct srdma_event ev;
+	int r;
+
+	while ((r = port->ops->region_ready(region)) == -EINPROGRESS)
+		port->ops->poll(port, &ev, 1);
+	return r;
+}
+
+static int finish(const struct srdma_dma *dma, int r)
+{
+	struct srdma_port *port = dma->region->leg->port;
+	struct srdma_event ev = { 0 };
+
+	if (r)
+		return r;
+	while (ev.kind != SRDMA_EV_DMA_DONE)
+		port->ops->poll(port, &ev, 1);
+	assert_true(ev.cookie == dma->cookie);
+	return ev.status ? ev.status : 1;
+}
+
+int shm_dma(int (*start)(const struct srdma_dma *dma),
+	    const struct srdma_dma *dma)
+{
+	return finish(dma, start(dma));
+}
+
+int shm_atomic(const struct srdma_dma *dma, const struct srdma_atomic *how)
+{
+	return finish(dma, dma->region->leg->port->ops->atomic(dma, how));
 }
 
 int shm_readable(int fd)

@@ -27,6 +27,17 @@ struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
  */
 int shm_memfd(size_t len, unsigned int seals);
 
+/* Waits until the region is ready. Returns 0, or -errno with port->why. */
+int shm_region_ready(struct srdma_port *port, struct srdma_region *region);
+
+/*
+ * Starts a DMA by this operation of the port, and waits until it has ended.
+ * Returns 1 or -errno, as an operation that ends at once does.
+ */
+int shm_dma(int (*start)(const struct srdma_dma *dma),
+	    const struct srdma_dma *dma);
+int shm_atomic(const struct srdma_dma *dma, const struct srdma_atomic *how);
+
 /* Returns 1 if fd is readable now. */
 int shm_readable(int fd);
 
