@@ -1,7 +1,7 @@
 /*
  * Shares of a pool: who holds how many of its places. Holders belong to groups.
  * When no place is free, the largest holder of the largest group gives way to
- * one that holds less. Therefore nobody can take the share of others, however
+ * one that holds less. Therefore no group can take the share of others, however
  * many holders a group has, and a pool without need has no limit.
  */
 #ifndef SRDMA_SHARE_H

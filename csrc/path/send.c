@@ -109,10 +109,14 @@ static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
 	struct srdma_account_counts *counts = srdma_qp_counts(x->qp);
 	struct srdma_stats *stats = &x->env->stats;
 
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE)
+		srdma_tenant_urgent(&x->env->tenants, srdma_qp_tenant(x->qp),
+				    0);
+	else
+		srdma_tenant_sent(&x->env->tenants, srdma_qp_tenant(x->qp),
+				  p->payload_len);
 	counts->packets_sent++;
 	counts->bytes_sent += p->payload_len;
-	srdma_tenant_sent(&x->env->tenants, srdma_qp_tenant(x->qp),
-			  p->payload_len);
 	stats->wire_bytes_sent += len;
 	if (srdma_qp_keyed(x->qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_sent++;

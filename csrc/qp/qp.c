@@ -359,7 +359,6 @@ void srdma_qp_retire(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	core->env->changes++;
 	leave_active(qp);
 	srdma_timer_cancel(&core->env->timers, &core->timer);
 }

@@ -182,8 +182,7 @@ struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
 struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
 /* The QP's timers are checked at `when`, ns, at the latest. */
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);
-/* Removes the QP from the active list and the timers, before it is freed. Counts
- * as a change of its state. */
+/* Removes the QP from the active list and the timers, before it is freed. */
 void srdma_qp_retire(struct srdma_qp *qp);
 /* Start of the peer's silence, ns: a packet of the peer verified, or a
  * descriptor was posted to an idle QP. */

@@ -6,8 +6,6 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 
-enum { COST_UNIT = 1024 }; /* payload bytes that cost as much as a header */
-
 static struct srdma_tenant **
 bucket_of(struct srdma_tenant_table *t,
 	  const uint8_t identity[SRDMA_MEMKEY_HOLDER_LEN])
@@ -31,6 +29,7 @@ srdma_tenant_join(struct srdma_tenant_table *t,
 		if (!tenant)
 			return NULL;
 		memcpy(tenant->identity, identity, sizeof(tenant->identity));
+		tenant->turn = t->turn - 1; /* it did not work in this one */
 		tenant->next = *bucket;
 		*bucket = tenant;
 	}
@@ -54,6 +53,8 @@ void srdma_tenant_leave(struct srdma_tenant_table *t,
 
 void srdma_tenant_begin(struct srdma_tenant_table *t, uint64_t now)
 {
+	if (!t->seen)
+		return;
 	if (t->seen > 1)
 		t->until = now + SRDMA_SECOND;
 	t->seen = t->most = 0;
@@ -62,7 +63,7 @@ void srdma_tenant_begin(struct srdma_tenant_table *t, uint64_t now)
 
 static uint32_t cost_of(uint32_t payload)
 {
-	return 1 + payload / COST_UNIT;
+	return SRDMA_TENANT_PACKET + SRDMA_TENANT_KIB * (payload / 1024);
 }
 
 static void work(struct srdma_tenant_table *t, struct srdma_tenant *tenant)
@@ -70,17 +71,17 @@ static void work(struct srdma_tenant_table *t, struct srdma_tenant *tenant)
 	if (tenant->turn == t->turn)
 		return;
 	tenant->turn = t->turn;
-	tenant->received = tenant->sent = 0;
+	tenant->urgent = tenant->sent = 0;
 	t->seen++;
 }
 
-void srdma_tenant_received(struct srdma_tenant_table *t,
-			   struct srdma_tenant *tenant, uint32_t payload)
+void srdma_tenant_urgent(struct srdma_tenant_table *t,
+			 struct srdma_tenant *tenant, uint32_t payload)
 {
 	work(t, tenant);
-	tenant->received += cost_of(payload);
-	if (tenant->received > t->most)
-		t->most = tenant->received;
+	tenant->urgent += cost_of(payload);
+	if (tenant->urgent > t->most)
+		t->most = tenant->urgent;
 }
 
 void srdma_tenant_sent(struct srdma_tenant_table *t,
@@ -98,5 +99,5 @@ int srdma_tenant_is_spent(const struct srdma_tenant_table *t,
 
 	return now < t->until && tenant->turn == t->turn &&
 	       tenant->sent >= SRDMA_TENANT_SENDS &&
-	       tenant->received + tenant->sent >= part;
+	       tenant->urgent + tenant->sent >= part;
 }

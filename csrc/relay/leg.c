@@ -79,7 +79,6 @@ void srdma_leg_end(struct srdma_leg *leg)
 	struct srdma_env *env = &leg->relay->env;
 
 	leg->closing = 1;
-	env->changes++;
 	for (struct srdma_qp *qp = leg->qps; qp; qp = next_of(qp)) {
 		struct srdma_relay_entry *e = srdma_qp_entry(qp);
 

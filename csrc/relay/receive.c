@@ -43,10 +43,10 @@ static void count_verified(struct srdma_relay *r, struct srdma_qp *qp,
 	struct srdma_account_counts *counts = srdma_qp_counts(qp);
 	struct srdma_stats *stats = &r->env.stats;
 
+	srdma_tenant_urgent(&r->env.tenants, srdma_qp_tenant(qp),
+			    p->payload_len);
 	counts->packets_verified++;
 	counts->bytes_verified += p->payload_len;
-	srdma_tenant_received(&r->env.tenants, srdma_qp_tenant(qp),
-			      p->payload_len);
 	if (srdma_qp_keyed(qp)->level == SRDMA_LEVEL_NONE) {
 		stats->packets_unprotected_received++;
 		return;

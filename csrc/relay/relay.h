@@ -74,7 +74,8 @@ void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds);
  * needed. */
 uint64_t srdma_relay_timer(const struct srdma_relay *r);
 
-/* Rises when a QP changed its state or was freed, and when a leg ended. */
+/* Rises when a QP changed its state. It does so before it is freed, and when its
+ * leg ends. */
 uint64_t srdma_relay_changes(const struct srdma_relay *r);
 
 /* The counters; srdma_relay_stats_edit() for those that the caller counts. */

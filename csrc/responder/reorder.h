@@ -1,7 +1,8 @@
 /*
  * Reorder buffer: verified request packets of the peer that arrived after a
- * gap, in order, and the gaps between them (docs/protocol.md 5.2). This
- * file knows neither QPs nor memory regions.
+ * gap, in order, and the gaps between them (docs/protocol.md 5.2). Early packets
+ * of a message do not hold what others need (RFC 5042 R6.4.3.1-3). This file
+ * knows neither QPs nor memory regions.
  */
 #ifndef SRDMA_RESPONDER_REORDER_H
 #define SRDMA_RESPONDER_REORDER_H
@@ -61,7 +62,7 @@ void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p);
  * buffer is free, the last packets of a larger holder (share.h) are released.
  * The caller fills in the claim of *out. 0; -EALREADY: the packet is kept
  * already; -EINVAL: it overlaps another packet, which a correct peer does not
- * send; -ENOSPC: the limit of the QP, or nobody holds more.
+ * send; -ENOSPC: the limit of the QP, or no QP holds more.
  */
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 		       struct srdma_buf **buf, int bufs,

@@ -74,7 +74,7 @@ static void test_wire_listener_accepts_a_worker(void **state)
 	port->ops->destroy(port);
 }
 
-/* Requests that nobody confirms: each makes a QP. A look at the CM accepts two;
+/* Requests that their peers do not confirm: each makes a QP. A look at the CM accepts two;
  * of more than 64, the oldest is closed, so that a peer that confirms in time
  * gets its connection. */
 static void test_requests_without_confirmation_are_few(void **state)

@@ -29,7 +29,7 @@ static enum srdma_mem_fate hold(void *ctx, struct srdma_mem_datagram *d)
 	return d->side == s->held ? SRDMA_MEM_HOLD : SRDMA_MEM_PASS;
 }
 
-static void open_stage(struct stage *s, uint32_t dma_polls)
+static void open_stage_with(struct stage *s, uint32_t bufs, uint32_t dma_polls)
 {
 	struct pair *p = &s->scene.pair;
 
@@ -39,7 +39,7 @@ static void open_stage(struct stage *s, uint32_t dma_polls)
 	p->wire.fate = hold;
 	p->wire.slots = 64;
 	p->depth = 4;
-	p->host[0].bufs = p->host[1].bufs = BUFS;
+	p->host[0].bufs = p->host[1].bufs = bufs;
 	p->host[0].dma_polls = p->host[1].dma_polls = dma_polls;
 	pair_open(p);
 	for (int i = 0; i < QPS; i++) {
@@ -50,6 +50,19 @@ static void open_stage(struct stage *s, uint32_t dma_polls)
 		p->side[0].memory[i] = (uint8_t)(i % 251);
 		p->side[1].memory[i] = (uint8_t)(i % 241);
 	}
+}
+
+static void open_stage(struct stage *s, uint32_t dma_polls)
+{
+	open_stage_with(s, BUFS, dma_polls);
+}
+
+static struct srdma_packet ping(uint32_t highest_pn)
+{
+	return (struct srdma_packet){ .opcode = SRDMA_OP_ACKNOWLEDGE,
+				      .flags = SRDMA_STH_ACK_NOW,
+				      .ack = { .kind = SRDMA_ACK_PING,
+					       .highest_pn = highest_pn } };
 }
 
 static struct srdma_env *env_of(struct stage *s, int side)
@@ -129,6 +142,88 @@ static void test_blocked_requests_are_fetched_again(void **state)
 	check_blocked(SRDMA_DESC_WRITE, 3);
 }
 
+/* Connections of the QPs of the other identity, which take nothing. */
+static struct srdma_conn *deaf[QPS];
+
+/* Each QP of the other identity moves to a connection of its own, which takes
+ * so many packets. */
+static void open_deaf(struct stage *s, uint32_t bufs, uint32_t slots)
+{
+	struct pair *p = &s->scene.pair;
+
+	open_stage_with(s, bufs, 0);
+	p->wire.slots = slots;
+	for (int i = 1; i < QPS; i++) {
+		assert_int_equal(
+			srdma_port_mem_intrude(p->side[1].wire, &deaf[i]), 0);
+		put_at(&s->scene, i, deaf[i], ping(0));
+		pair_run(p, 1);
+		assert_ptr_equal(srdma_path_conn(qp_at(&s->scene, 1, i)),
+				 deaf[i]);
+	}
+	s->held = 1;
+}
+
+/* Most is free, and QP 0 works. */
+static void check_free(struct stage *s)
+{
+	struct pair *p = &s->scene.pair;
+	struct srdma_env *env = env_of(s, 1);
+
+	pair_run(p, 400);
+	assert_true(srdma_qp_tenant(qp_at(&s->scene, 1, 1))->leaving > 0);
+	assert_true(srdma_op_outgoing(env) >= env->outgoing / 2);
+	s->held = -1;
+	for (int i = 0; i < 4; i++) {
+		pair_post(p, 0,
+			  (struct srdma_desc){
+				  .opcode = SRDMA_DESC_READ,
+				  .length = LENGTH,
+				  .local_addr = (uintptr_t)p->side[0].memory,
+				  .remote_addr = (uintptr_t)p->side[1].memory },
+			  NULL);
+		pair_run(p, 200);
+		pair_expect(p, 0, 0, SRDMA_REASON_NONE);
+	}
+	/* the connections take packets again: nothing is forgotten */
+	srdma_port_mem_release(p->side[1].wire);
+	pair_run(p, 400);
+	for (int i = 1; i < QPS; i++)
+		assert_true(srdma_responder_is_idle(qp_at(&s->scene, 1, i)));
+	pair_close(p);
+}
+
+/* QPs that hold what their connections do not take give it back. */
+static void test_blocked_connections_hold_little(void **state)
+{
+	struct stage s;
+
+	(void)state;
+	open_deaf(&s, BUFS / 2, 2);
+	for (int i = 1; i < QPS; i++)
+		put_at(&s.scene, i, deaf[i],
+		       part(&s.scene, 0, 0, SRDMA_MAX_READ_CHUNK));
+	check_free(&s);
+
+	/* a window of 4 packets, as the path is new */
+	open_deaf(&s, BUFS / 2, 2);
+	for (uint32_t i = 1; i < QPS; i++)
+		for (int n = 0; n < 2; n++)
+			pair_post(&s.scene.pair, 1,
+				  (struct srdma_desc){
+					  .opcode = SRDMA_DESC_WRITE,
+					  .qpn = s.scene.pair.side[1].qp[i].qpn,
+					  .length = LENGTH,
+					  .local_addr = (uintptr_t)s.scene.pair
+								.side[1]
+								.memory,
+					  .remote_addr = (uintptr_t)s.scene.pair
+								 .side[0]
+								 .memory },
+				  NULL);
+	check_free(&s);
+}
+
 /*
  * DMA that does not end holds ops and buffers. One identity gets no more than
  * half and the minimum of each of its QPs; a QP of another identity gets more
@@ -167,14 +262,6 @@ static void test_an_identity_holds_at_most_half(void **state)
 }
 
 /* --- a peer that confirms nothing ------------------------------------------ */
-
-static struct srdma_packet ping(uint32_t highest_pn)
-{
-	return (struct srdma_packet){ .opcode = SRDMA_OP_ACKNOWLEDGE,
-				      .flags = SRDMA_STH_ACK_NOW,
-				      .ack = { .kind = SRDMA_ACK_PING,
-					       .highest_pn = highest_pn } };
-}
 
 /* QP 0 of side 1 answers a READ; nothing of side 1 arrives any more. Returns
  * the last number that it sent before. */
@@ -262,6 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocked_responses_are_fetched_again),
 		cmocka_unit_test(test_blocked_requests_are_fetched_again),
+		cmocka_unit_test(test_blocked_connections_hold_little),
 		cmocka_unit_test(test_an_identity_holds_at_most_half),
 		cmocka_unit_test(test_a_peer_that_confirms_no_response_ends),
 		cmocka_unit_test(test_a_peer_that_confirms_goes_on),

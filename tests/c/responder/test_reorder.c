@@ -401,7 +401,7 @@ static void test_overlapping_packets_are_not_kept(void **state)
 	srdma_reorder_pool_destroy(&pool);
 }
 
-/* A QP may keep at most 512 packets, and the whole pool if nobody else needs
+/* A QP may keep at most 512 packets, and the whole pool if no other QP needs
  * it. */
 static void test_limits_of_kept_packets(void **state)
 {

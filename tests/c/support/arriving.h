@@ -110,9 +110,11 @@ static inline uint64_t last_sent(struct scene *s, int i)
 	return srdma_session_next_pn(srdma_qp_session(qp_at(s, 1, i))) - 1;
 }
 
-/* Seals a packet on QP i of side 0 and injects it at side 1. An ack without a
+/* Seals a packet on QP i of side 0 and injects it at side 1, on its end of a
+ * connection. An ack without a
  * highest packet number names the last one sent. */
-static inline void put_on(struct scene *s, int i, struct srdma_packet p)
+static inline void put_at(struct scene *s, int i, struct srdma_conn *conn,
+			  struct srdma_packet p)
 {
 	uint8_t payload[SRDMA_MAX_PAYLOAD], out[SRDMA_MAX_PACKET];
 	int len;
@@ -124,9 +126,13 @@ static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 	len = srdma_session_seal(srdma_qp_session(qp_at(s, 0, i)), &p, payload,
 				 out, sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(s, 1, i)),
-					       out, (uint32_t)len),
-			 0);
+	assert_int_equal(srdma_port_mem_inject(conn, out, (uint32_t)len), 0);
+}
+
+/* The same, on the connection on which side 1 sends. */
+static inline void put_on(struct scene *s, int i, struct srdma_packet p)
+{
+	put_at(s, i, srdma_path_conn(qp_at(s, 1, i)), p);
 }
 
 /* put_on() for QP 0; then both sides run two turns. */

@@ -38,7 +38,7 @@ struct pair {
 	uint8_t suite, level, tag_len;
 	uint8_t mode, shared; /* key mode; 1: one K_PD for the trust group */
 	uint8_t life;	      /* number that varies the generation */
-	uint8_t identity; /* number that varies the identity of side 0 */
+	uint8_t identity;     /* number that varies the identity of side 0 */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: default */
 	uint32_t qps;		/* 0: default */
