@@ -267,6 +267,7 @@ class Policy:
                 grant.name,
                 self._clock,
                 grant.wires,
+                grant.require,
             )
             for grant in self._grants.values()
         ]
