@@ -56,7 +56,7 @@ def word(n: int) -> BitVecRef:
 
 
 class Datagram(NamedTuple):
-    """What parse_layout() and parse_payload() read, each of 32 bits."""
+    """The values that parse_layout() and parse_payload() read, each of 32 bits."""
 
     length: BitVecRef
     extension: BitVecRef  # bytes of the extension headers
