@@ -74,7 +74,7 @@ ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz bench \
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench attack)
 
@@ -304,7 +304,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -fsanitize=fuzzer -o $@ \
 		$(filter %.o %.a,$^) $(LIBS) $(if $(HAVE_CBOR),-lcbor)
 
--include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
+-include $(CT).d $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
 	$(CONTROL_SRC) $(C_TEST_SRC) \
 	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) attack/c/sweep.c)
 
@@ -392,6 +392,26 @@ check-bench: bench
 	@$(LADDER) --rounds 1 >/dev/null
 	@$(MANY) --qps 2 --qps 70 --burst 3 --rounds 1 --messages 500 >/dev/null
 	@$(PRIMITIVES) --ms 1 aes-128-cmac:64 hmac-sha256:64 depth:3 >/dev/null
+
+# Constant time (docs/verification.md): a program under valgrind, then the same with
+# broken comparisons, which must be reported. The link flags are explained there.
+CT := $(BUILD)/tests/ct/check_ct
+CT_WRAP := -Wl,--wrap=CRYPTO_memcmp,--wrap=srdma_cmac_sum,--wrap=srdma_provider_verbs
+$(CT): $(CT).o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto $(CT_WRAP) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+.PHONY: check-ct check-ct-all
+check-ct: $(CT)
+	@.ci/check-ct $(CT)
+
+# Every compiler and optimisation, each in a build of its own.
+check-ct-all:
+	+@for compiler in gcc clang; do for level in -O2 -O3; do \
+		echo "  $$compiler $$level"; \
+		$(make-quietly) BUILD=$(BUILD)/ct/$$compiler$$level CC=$$compiler \
+			OPTIMISE=$$level CFLAGS='-Wno-error -gdwarf-4' check-ct || exit 1; \
+	done; done
 
 # The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
 # all in qemu-user. ARM64_LONG: tests that would take minutes there.
@@ -508,7 +528,7 @@ test-smartnic-full: native firmware-python
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
-	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
+	python-short python fuzz-short fuzz ct models main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
 # Run by test-all only: it takes more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
@@ -541,6 +561,10 @@ section-fuzz-short:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=2)
 section-fuzz:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
+section-models:
+	$(call section,models,models)
+section-ct:
+	$(call section,constant time,check-ct)
 section-main-job:
 	$(call section,main job,demo)
 section-bench:
@@ -570,7 +594,7 @@ test: test-build
 # The whole test suite; the long sections start first.
 test-all: test-build
 	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms \
-		smartnic lint bench main-job)
+		smartnic lint bench models ct main-job)
 	@printf '==== make test-all: all sections passed\n'
 
 demo:
@@ -592,7 +616,14 @@ soak: native offload attack
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz
+	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
+
+# The whole state space of each model of tests/models, and the errors of their twins.
+.PHONY: models models-large
+models:
+	@$(PY) -m tests.models.check
+models-large:
+	@$(PY) -m tests.models.check --large
 
 # Random runs of two relays in virtual time: SEEDS runs of about 5,000 packets.
 simulation: SEEDS ?= 2000
