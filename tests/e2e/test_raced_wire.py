@@ -43,7 +43,7 @@ def test_raced_transfers_complete_and_the_racer_gets_little(
             with contextlib.closing(join):
                 pair = join(site)
                 for target, qp in ((pair.b, pair.client.qp), (pair.a, pair.server.qp)):
-                    with target.pd.alloc(SIZE, ALL) as mr:
+                    with target.pd.alloc(SIZE, ALL, scope="pd") as mr:
                         qp.write(pattern(SIZE), mr.remote(), timeout=WAIT)
                         assert qp.read(mr.remote(), 0, SIZE, timeout=WAIT) == pattern(SIZE)
                 with srdma.Context(site.b.control) as ctx:

@@ -46,7 +46,7 @@ def guess_rkey(settings: Settings) -> Finding:
     """Tries the neighbours of its own rkey, and random ones."""
     with lab(settings) as it:
         region = _secret(it)
-        own = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS)).rkey
+        own = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS, scope="pd")).rkey
         dice = random.Random(SEED)
         near = [(own + step) % (1 << 32) for step in (-256, -1, 1, 256)]
         guesses = near + [dice.randrange(1 << 32) for _ in range(GUESSES)]
@@ -116,10 +116,10 @@ def late_access(settings: Settings) -> Finding:
     """Uses an rkey after the region was deregistered, and the memory has other contents."""
     with lab(settings) as it:
         buffer = bytearray(SIZE)
-        with it.server.pd.reg_mr(buffer, RIGHTS) as former:
+        with it.server.pd.reg_mr(buffer, RIGHTS, scope="pd") as former:
             rkey, address = former.rkey, former.addr
         buffer[: len(SECRET)] = SECRET
-        region = it.undo.enter_context(it.server.pd.reg_mr(buffer, RIGHTS))
+        region = it.undo.enter_context(it.server.pd.reg_mr(buffer, RIGHTS, scope="pd"))
         packets = (read(address, rkey, 8), write(address, rkey, b"evil"))
         return _refused(it, ((Peer(it), p, Reason.BAD_RKEY) for p in packets), region)
 

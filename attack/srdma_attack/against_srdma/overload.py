@@ -57,7 +57,7 @@ def read_queue(settings: Settings) -> Finding:
     """Asks for more READs at once than the victim has response slots, and acknowledges nothing."""
 
     def attack(it: Lab, peer: Peer) -> bool:
-        region = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS))
+        region = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS, scope="pd"))
         slots = peer.qp.info.reads
         for number in range(8 * slots):
             peer.send(replace(read(region.addr, region.rkey, SIZE), request_id=number))
@@ -70,7 +70,7 @@ def slow_paths(settings: Settings) -> Finding:
     """Sends what takes a worker longer than a new packet: PINGs, duplicates, requests far ahead."""
 
     def attack(it: Lab, peer: Peer) -> bool:
-        region = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS))
+        region = it.undo.enter_context(it.server.pd.alloc(SIZE, RIGHTS, scope="pd"))
         first = write(region.addr, region.rkey, b"first")
         peer.request(first)
         for _ in range(ROUNDS):

@@ -26,7 +26,7 @@ def reflect(settings: Settings) -> Finding:
     responses go."""
     with lab(settings) as it, datagrams.open_socket() as victim:
         peer = Peer(it)
-        region = it.undo.enter_context(it.server.pd.alloc(REGION, RIGHTS))
+        region = it.undo.enter_context(it.server.pd.alloc(REGION, RIGHTS, scope="pd"))
         counters = Counters(it.server)
         sent = got = 0
         for _ in range(READS):

@@ -20,7 +20,7 @@ def reorder_buffers(settings: Settings) -> Finding:
     with lab(settings) as it:
         middle = it.middle()
         pair = it.pair(middle)
-        region = it.undo.enter_context(it.server.pd.alloc(REGION, RIGHTS))
+        region = it.undo.enter_context(it.server.pd.alloc(REGION, RIGHTS, scope="pd"))
         counters = Counters(it.server)
         for peer in [Peer(it) for _ in range(HOGS)]:
             for number in range(1, BEHIND + 1):

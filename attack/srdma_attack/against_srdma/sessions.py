@@ -71,7 +71,7 @@ def _meets(it: Lab, listener: srdma.Listener, identity: Path, accepted: Accepted
     """True if this identity connects with the listener and its WRITE arrives."""
     try:
         client = srdma.connect(listener.address, it.client.pd, identity=identity, timeout=WAIT)
-        with client, accepted.result(WAIT), it.server.pd.alloc(64, RIGHTS) as region:
+        with client, accepted.result(WAIT), it.server.pd.alloc(64, RIGHTS, scope="pd") as region:
             client.qp.write(b"genuine", region.remote(), timeout=WAIT)
             return bytes(region.buf[:7]) == b"genuine"
     except Error:
@@ -142,7 +142,7 @@ def evade_renewal(settings: Settings) -> Finding:
     with lab(settings) as it:
         peer = Peer(it)
         region = it.undo.enter_context(
-            it.server.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            it.server.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE, scope="pd")
         )
         counters = Counters(it.server)
         it.server.pd.control.life(peer.qp.qp_num, LIFE)
