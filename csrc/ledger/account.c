@@ -189,7 +189,7 @@ static uint64_t covered(const struct srdma_place *p, uint64_t n)
 	return n < unused ? n : unused;
 }
 
-/* What is neither used nor guaranteed. */
+/* The part of the capacity that is neither used nor guaranteed. */
 static uint64_t reserve(const struct srdma_stock *s)
 {
 	return s->capacity - s->used - s->unused;

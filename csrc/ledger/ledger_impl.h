@@ -6,7 +6,7 @@
 
 enum { SRDMA_LEDGER_BUCKETS = 4096 };
 
-/* What an account has of one resource. */
+/* The share of an account in one resource. */
 struct srdma_place {
 	uint64_t used;
 	uint64_t minimum;    /* of its quota */

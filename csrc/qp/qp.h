@@ -57,7 +57,7 @@ const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp);
 struct srdma_account *srdma_qp_identity(const struct srdma_qp *qp);
 /* KEYS: the QP is charged to this account from now on. */
 void srdma_qp_set_identity(struct srdma_qp *qp, struct srdma_account *identity);
-/* What the QP has done, to count in. */
+/* The counters of the QP, to count in. */
 struct srdma_account_counts *srdma_qp_counts(const struct srdma_qp *qp);
 /* NULL before KEYS. */
 struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);

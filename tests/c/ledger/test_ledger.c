@@ -158,7 +158,7 @@ static void test_a_minimum_survives_a_neighbour_who_takes_all(void **state)
 	srdma_account_give(named, QPS, 5);
 	assert_int_equal(take_all(greedy, QPS), 0);
 	assert_int_equal(take_all(named, QPS), 5);
-	/* Those above the minimum go to the reserve. */
+	/* Places above the minimum go to the reserve. */
 	srdma_account_give(greedy, QPS, 1);
 	assert_int_equal(take_all(named, QPS), 1);
 	assert_int_equal(srdma_account_is_above(named, QPS), 1);
