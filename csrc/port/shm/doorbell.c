@@ -6,7 +6,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -56,13 +55,6 @@ void srdma_doorbell_disarm(struct srdma_doorbell *bell)
 int srdma_doorbell_eventfd(void)
 {
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-
-	return fd < 0 ? -errno : fd;
-}
-
-int srdma_doorbell_timer(void)
-{
-	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
 	return fd < 0 ? -errno : fd;
 }
@@ -158,23 +150,11 @@ static int check_socket(int fd)
 	return 0;
 }
 
-/* The kernel refuses the call on any other file. */
-static int check_timer(int fd)
-{
-	struct itimerspec now;
-
-	return timerfd_gettime(fd, &now) ? -EINVAL : 0;
-}
-
 int srdma_ringer_open(struct srdma_ringer *ringer, enum srdma_wake wake, int fd,
 		      int bell_fd)
 {
-	static int (*const check[])(int) = {
-		[SRDMA_WAKE_EVENTFD] = check_eventfd,
-		[SRDMA_WAKE_SOCKET] = check_socket,
-		[SRDMA_WAKE_TIMER] = check_timer,
-	};
-	int r = check[wake](fd);
+	int r = wake == SRDMA_WAKE_SOCKET ? check_socket(fd)
+					  : check_eventfd(fd);
 
 	if (r)
 		return r;
@@ -198,34 +178,22 @@ void srdma_ringer_close(struct srdma_ringer *ringer)
 	close(ringer->fd);
 }
 
-/*
- * EAGAIN: the counter is at its maximum or the buffer is full, so the sleeper is
- * woken anyway. EPIPE: the sleeper has ended.
- */
-static void wake_up(const struct srdma_ringer *ringer)
-{
-	const struct itimerspec at_once = { .it_value.tv_nsec = 1 };
-	const uint64_t one = 1;
-	ssize_t ignored = 0;
-
-	switch (ringer->wake) {
-	case SRDMA_WAKE_EVENTFD:
-		ignored = write(ringer->fd, &one, sizeof(one));
-		break;
-	case SRDMA_WAKE_SOCKET:
-		ignored =
-			send(ringer->fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-		break;
-	case SRDMA_WAKE_TIMER:
-		ignored = timerfd_settime(ringer->fd, 0, &at_once, NULL);
-		break;
-	}
-	(void)ignored;
-}
-
 void srdma_ringer_ring(const struct srdma_ringer *ringer, uint32_t flags)
 {
-	if (atomic_load_explicit(flag(&ringer->page), memory_order_relaxed) &
-	    flags)
-		wake_up(ringer);
+	const uint64_t one = 1;
+	ssize_t ignored;
+
+	if (!(atomic_load_explicit(flag(&ringer->page), memory_order_relaxed) &
+	      flags))
+		return;
+	/*
+	 * EAGAIN: the counter is at its maximum or the buffer is full, so the
+	 * sleeper is woken anyway. EPIPE: the sleeper has ended.
+	 */
+	if (ringer->wake == SRDMA_WAKE_SOCKET)
+		ignored =
+			send(ringer->fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		ignored = write(ringer->fd, &one, sizeof(one));
+	(void)ignored;
 }

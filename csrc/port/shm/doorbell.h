@@ -7,10 +7,7 @@
  * The object is an eventfd where the ringer trusts the sleeper: write() blocks
  * if the sleeper clears O_NONBLOCK and fills the counter. A worker wakes a host
  * through a socket pair: send() with MSG_DONTWAIT does not block, whatever the
- * host does with its descriptors. Workers wake each other through a timer, which
- * the ringer lets expire at once: timerfd_settime() does not block, and the
- * sleeper reads nothing that the ringer sent. (A sleeper that empties a socket
- * would close files that the ringer put there, which may block.)
+ * host does with its descriptors.
  *
  * Sleeper: arm, check for work again, wait for the object, disarm. Ringer:
  * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm().
@@ -51,12 +48,6 @@ void srdma_doorbell_disarm(struct srdma_doorbell *bell);
  */
 int srdma_doorbell_eventfd(void);
 
-/*
- * Returns a timer to sleep on, owned by the caller, or -errno. It is not read:
- * each ring is an edge for epoll.
- */
-int srdma_doorbell_timer(void);
-
 /* Ends of the socket pair of a sleeper that its ringer does not trust. */
 enum srdma_doorbell_end {
 	SRDMA_DOORBELL_SLEEPER, /* readable from a ring until drain */
@@ -77,7 +68,6 @@ void srdma_doorbell_drain(int end);
 enum srdma_wake {
 	SRDMA_WAKE_EVENTFD,
 	SRDMA_WAKE_SOCKET,
-	SRDMA_WAKE_TIMER,
 };
 
 /* The other side: the doorbell and wake-up object of another process. */
@@ -91,8 +81,8 @@ struct srdma_ringer {
  * Maps bell_fd and duplicates fd; the caller keeps both descriptors. A socket
  * is shut down for reading, so that its receive queue stays empty. Returns 0;
  * -EPERM or -ERANGE if bell_fd is not a sealed memfd of at least one page;
- * -EINVAL if fd is not a non-blocking eventfd, one end of a pair of empty Unix
- * stream sockets, or a timer, as `wake` demands; another -errno.
+ * -EINVAL if fd is not a non-blocking eventfd, or not one end of a pair of
+ * empty Unix stream sockets, as `wake` demands; another -errno.
  */
 int srdma_ringer_open(struct srdma_ringer *ringer, enum srdma_wake wake, int fd,
 		      int bell_fd);

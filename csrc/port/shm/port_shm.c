@@ -42,7 +42,7 @@ void srdma_shm_port_fini(struct srdma_shm_port *p)
 void srdma_shm_conn_add(struct srdma_shm_port *p, struct srdma_shm_conn *c)
 {
 	c->conn.port = &p->port;
-	c->wake = -1;
+	c->eventfd = -1;
 	c->next = p->conns;
 	p->conns = c;
 	p->count++;
@@ -59,19 +59,21 @@ void srdma_shm_conn_remove(struct srdma_shm_conn *c)
 	if (p->turn == c)
 		p->turn = c->next;
 	p->count--;
-	if (c->wake >= 0) {
-		srdma_shm_port_unwatch(p, c->wake);
-		close(c->wake);
+	if (c->eventfd >= 0) {
+		srdma_shm_port_unwatch(p, c->eventfd);
+		close(c->eventfd);
 	}
 	srdma_ringer_close(&c->ringer);
 	srdma_shm_unmap(&c->map);
 }
 
-int srdma_shm_conn_wake(struct srdma_shm_conn *c, int fd)
+int srdma_shm_conn_eventfd(struct srdma_shm_conn *c)
 {
+	int fd = srdma_doorbell_eventfd();
+
 	if (fd < 0)
 		return fd;
-	c->wake = fd; /* closed by srdma_shm_conn_remove() */
+	c->eventfd = fd; /* closed by srdma_shm_conn_remove() */
 	return srdma_shm_port_watch(srdma_shm_port_of(c->conn.port), fd, NULL);
 }
 

@@ -86,7 +86,7 @@ static int leg_open(struct srdma_port *port,
 	r = map_leg(leg, params);
 	if (r)
 		goto free_leg;
-	r = srdma_shm_conn_wake(&leg->c, srdma_doorbell_eventfd());
+	r = srdma_shm_conn_eventfd(&leg->c);
 	if (r) {
 		port->why =
 			"the worker has no file descriptors left: raise its limit (ulimit -n)";
@@ -96,7 +96,7 @@ static int leg_open(struct srdma_port *port,
 		leg->pidfd = (int)syscall(SYS_pidfd_open, params->pid, 0);
 	leg->c.up_due = true;
 	*answer = (struct srdma_leg_answer){
-		.fds = { leg->c.wake, h->p.bell.fd },
+		.fds = { leg->c.eventfd, h->p.bell.fd },
 	};
 	*conn = &leg->c.conn;
 	return 0;

@@ -20,16 +20,15 @@ struct srdma_shm_conn {
 	struct srdma_shm_conn *next;
 	struct srdma_shm map;	    /* contains the rings */
 	struct srdma_ringer ringer; /* doorbell of the other side */
-	int wake; /* eventfd (leg) or timer (wire) on which this side is woken,
-		     or -1 */
-	struct srdma_ring rx;	 /* base is NULL until the connection is
+	int eventfd;		    /* on which this side is woken, or -1 */
+	struct srdma_ring rx;	    /* base is NULL until the connection is
 				       up */
-	struct srdma_ring tx;	 /* wire only */
-	int status;		 /* status of EV_DOWN */
-	bool up_due, accept_due; /* events to be reported */
-	uint32_t under_way;	 /* tasks of a leg (port_shm_process.h):
+	struct srdma_ring tx;	    /* wire only */
+	int status;		    /* status of EV_DOWN */
+	bool up_due, accept_due;    /* events to be reported */
+	uint32_t under_way;	    /* tasks of a leg (port_shm_process.h):
 				       EV_DOWN waits for them */
-	bool ended;		 /* EV_DOWN follows the datagrams left in
+	bool ended;		    /* EV_DOWN follows the datagrams left in
 				       rx */
 	bool down_told;
 };
@@ -66,18 +65,17 @@ int srdma_shm_port_init(struct srdma_shm_port *p,
 void srdma_shm_port_fini(struct srdma_shm_port *p);
 
 /*
- * Add a zeroed conn to the port's list. Remove closes its wake, ringer and
+ * Add a zeroed conn to the port's list. Remove closes its eventfd, ringer and
  * mapping; the caller frees the structure that embeds it.
  */
 void srdma_shm_conn_add(struct srdma_shm_port *p, struct srdma_shm_conn *c);
 void srdma_shm_conn_remove(struct srdma_shm_conn *c);
 
 /*
- * Take fd, an eventfd or timer, or -errno, as the conn's wake-up object, and add
- * it to the port's epoll set. Returns 0
+ * Create the eventfd of the conn and add it to the port's epoll set. Returns 0
  * or -errno.
  */
-int srdma_shm_conn_wake(struct srdma_shm_conn *c, int fd);
+int srdma_shm_conn_eventfd(struct srdma_shm_conn *c);
 
 /*
  * The other side ended or violated the protocol: EV_DOWN with status follows.
@@ -87,7 +85,7 @@ void srdma_shm_conn_end(struct srdma_shm_conn *c, int status);
 /*
  * Add a descriptor to the port's epoll set. srdma_shm_port_look() returns the
  * pointer `what` when the descriptor becomes ready. Edge-triggered, so that an
- * eventfd that the other side can also read, or a timer, need not be read.
+ * eventfd that the other side can also read need not be read.
  */
 int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, void *what);
 void srdma_shm_port_unwatch(struct srdma_shm_port *p, int fd);

@@ -126,7 +126,7 @@ static int send_hello(struct srdma_shm_link *link, uint32_t slots, int memfd)
 	memcpy(hello.name, w->p.port.address, sizeof(hello.name));
 	if (memfd >= 0)
 		hello.fds[n++] = memfd;
-	hello.fds[n++] = link->c.wake;
+	hello.fds[n++] = link->c.eventfd;
 	hello.fds[n++] = w->p.bell.fd;
 	hello.nfds = n;
 	return srdma_shm_hello_send(link->sock, &hello);
@@ -185,7 +185,7 @@ static int open_link(struct srdma_shm_link *link, uint32_t slots)
 
 	if (memfd < 0)
 		return memfd;
-	r = srdma_shm_conn_wake(&link->c, srdma_doorbell_timer());
+	r = srdma_shm_conn_eventfd(&link->c);
 	if (!r)
 		r = send_hello(link, slots, memfd);
 	close(memfd);
@@ -237,8 +237,8 @@ static int take_answer(struct srdma_shm_link *link,
 	if (answer->nfds != SRDMA_SHM_ANSWER_FDS || answer->slots != slots ||
 	    strcmp(answer->name, link->peer))
 		return -EPROTO;
-	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_TIMER, answer->fds[0],
-			      answer->fds[1]);
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
+			      answer->fds[0], answer->fds[1]);
 	if (r)
 		return r;
 	init_rings(link, slots, true);
@@ -265,11 +265,11 @@ static int take_hello(struct srdma_shm_link *link,
 			  map_size(hello->slots), 1);
 	if (r)
 		return r;
-	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_TIMER, hello->fds[1],
-			      hello->fds[2]);
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
+			      hello->fds[1], hello->fds[2]);
 	if (r)
 		return r;
-	r = srdma_shm_conn_wake(&link->c, srdma_doorbell_timer());
+	r = srdma_shm_conn_eventfd(&link->c);
 	if (!r)
 		r = send_hello(link, hello->slots, -1);
 	if (r)

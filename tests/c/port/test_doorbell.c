@@ -378,61 +378,6 @@ static void test_unsealed_page_of_socket_is_refused(void **state)
 	close(page);
 }
 
-/* --- timers --------------------------------------------------------------- */
-
-/*
- * The sleeper does what it can to make the ringer block: the timer is blocking,
- * and never read.
- */
-static void test_timer_wakes_and_does_not_block(void **state)
-{
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
-	int timer = srdma_doorbell_timer(),
-	    epoll = epoll_create1(EPOLL_CLOEXEC);
-	struct srdma_doorbell sleeper = { 0 };
-	struct srdma_ringer peer = { 0 };
-
-	(void)state;
-	assert_int_equal(srdma_doorbell_create(&sleeper), 0);
-	assert_int_equal(
-		srdma_ringer_open(&peer, SRDMA_WAKE_TIMER, timer, sleeper.fd),
-		0);
-	assert_int_equal(fcntl(timer, F_SETFL, 0), 0);
-	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &ev), 0);
-	srdma_ringer_ring(&peer, SRDMA_DOORBELL_NEWS); /* awake: no ring */
-	assert_int_equal(epoll_wait(epoll, &ev, 1, 20), 0);
-	srdma_doorbell_arm(&sleeper, SRDMA_DOORBELL_NEWS);
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(epoll_wait(epoll, &ev, 1, 0), 0);
-		for (int rings = 0; rings < 1000; rings++)
-			srdma_ringer_ring(&peer, SRDMA_DOORBELL_NEWS);
-		assert_int_equal(epoll_wait(epoll, &ev, 1, -1), 1);
-		while (epoll_wait(epoll, &ev, 1, 20))
-			; /* an expiry that the kernel reports late */
-	}
-	srdma_ringer_close(&peer);
-	srdma_doorbell_destroy(&sleeper);
-	close(epoll);
-	close(timer);
-}
-
-static void test_timer_of_another_type_is_refused(void **state)
-{
-	const int files[] = { -1, srdma_doorbell_eventfd(), unsealed_page() };
-	struct srdma_doorbell sleeper = { 0 };
-	struct srdma_ringer peer = { 0 };
-
-	(void)state;
-	assert_int_equal(srdma_doorbell_create(&sleeper), 0);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(srdma_ringer_open(&peer, SRDMA_WAKE_TIMER,
-						   files[i], sleeper.fd),
-				 -EINVAL);
-	srdma_doorbell_destroy(&sleeper);
-	close(files[1]);
-	close(files[2]);
-}
-
 #define SOCKET(f)                                                              \
 	cmocka_unit_test_setup_teardown(f, socket_setup, socket_teardown)
 #define BELL(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -440,8 +385,6 @@ static void test_timer_of_another_type_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_timer_wakes_and_does_not_block),
-		cmocka_unit_test(test_timer_of_another_type_is_refused),
 		BELL(test_only_sleeper_is_rung),
 		BELL(test_memory_ring_wakes_only_armed_for_memory),
 		BELL(test_full_counter_does_not_block),

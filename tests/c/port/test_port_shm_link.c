@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ static int teardown(void **state)
 
 /* --- hello messages ------------------------------------------------------- */
 
-enum { MEMFD, TIMER, BELL, FDS };
+enum { MEMFD, EVENTFD, BELL, FDS };
 
 /* A valid hello, for tests to change. */
 struct hello {
@@ -75,7 +76,7 @@ static void good_hello(struct hello *h)
 	h->len = HELLO;
 	h->nfds = FDS;
 	h->fds[MEMFD] = shm_memfd(wire_size(16), F_SEAL_SHRINK);
-	h->fds[TIMER] = srdma_doorbell_timer();
+	h->fds[EVENTFD] = srdma_doorbell_eventfd();
 	h->fds[BELL] = shm_memfd(4096, F_SEAL_SHRINK);
 	h->fds[FDS] = srdma_doorbell_eventfd();
 }
@@ -115,7 +116,7 @@ static void send_hello(int sock, const struct hello *h)
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), h->len);
 }
 
-/* Descriptors that could block a writer, in place of a timer. */
+/* Descriptors that could block a writer, in place of a non-blocking eventfd. */
 static int pipe_end(void)
 {
 	int ends[2];
@@ -123,6 +124,11 @@ static int pipe_end(void)
 	assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
 	close(ends[0]);
 	return ends[1];
+}
+
+static int blocking_eventfd(void)
+{
+	return eventfd(0, EFD_CLOEXEC);
 }
 
 static int unsealed_wire(void)
@@ -193,12 +199,12 @@ static const struct spoil {
 	{ .what = "unsealed wire", .which = MEMFD, .fd = unsealed_wire },
 	{ .what = "short wire", .which = MEMFD, .fd = short_wire },
 	{ .what = "read-only wire", .which = MEMFD, .fd = read_only_wire },
-	{ .what = "pipe instead of timer", .which = TIMER, .fd = pipe_end },
-	{ .what = "eventfd instead of timer",
-	  .which = TIMER,
-	  .fd = srdma_doorbell_eventfd },
-	{ .what = "memfd instead of timer",
-	  .which = TIMER,
+	{ .what = "pipe instead of eventfd", .which = EVENTFD, .fd = pipe_end },
+	{ .what = "blocking eventfd",
+	  .which = EVENTFD,
+	  .fd = blocking_eventfd },
+	{ .what = "memfd instead of eventfd",
+	  .which = EVENTFD,
 	  .fd = unsealed_page },
 	{ .what = "unsealed doorbell page",
 	  .which = BELL,
@@ -319,8 +325,8 @@ static void test_silent_connections_are_limited(void **state)
 
 static int bad_answer(struct hello *h, int how)
 {
-	h->fds[MEMFD] = h->fds[TIMER];
-	h->fds[TIMER] = h->fds[BELL];
+	h->fds[MEMFD] = h->fds[EVENTFD];
+	h->fds[EVENTFD] = h->fds[BELL];
 	h->nfds = 2;
 	switch (how) {
 	case 0:
@@ -339,7 +345,7 @@ static int bad_answer(struct hello *h, int how)
 		break;
 	case 4:
 		memcpy(h->bytes + 8, "b\0\0\0", 4);
-		h->fds[TIMER] = h->fds[MEMFD]; /* not a doorbell page */
+		h->fds[EVENTFD] = h->fds[MEMFD]; /* not a doorbell page */
 		break;
 	default: /* no response */
 		return 0;
