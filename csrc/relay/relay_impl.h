@@ -92,10 +92,6 @@ void srdma_relay_forget(struct srdma_qp *qp);
 /* Frees the data that KEEP stored for the QP, unless other QPs have it too. */
 void srdma_keep_leave(struct srdma_qp *qp);
 
-/* --- relay_mr.c --- */
-/* Frees a region without DMA, and gives it back. */
-void srdma_relay_free_mr(struct srdma_mr *mr);
-
 /* --- relay_ledger.c: the charges return 0, or -EDQUOT with why --- */
 int srdma_relay_ledger_create(struct srdma_relay *r);
 int srdma_relay_charge(struct srdma_relay *r, struct srdma_account *a,
@@ -108,6 +104,11 @@ void srdma_relay_release_leg(struct srdma_leg *leg);
 int srdma_relay_charge_qp(struct srdma_relay *r, struct srdma_account *a,
 			  uint32_t entries);
 void srdma_relay_release_qp(struct srdma_account *a, uint32_t entries);
+int srdma_relay_charge_region(struct srdma_relay *r, struct srdma_account *a,
+			      uint64_t length);
+void srdma_relay_release_region(struct srdma_account *a, uint64_t length);
+/* Frees a region without DMA, and gives it back. */
+void srdma_relay_free_mr(struct srdma_mr *mr);
 /* A QP with keys for the identity, whose account it holds until
  * srdma_relay_release_identity(). NULL is allowed. */
 int srdma_relay_charge_identity(struct srdma_relay *r, const char *name,

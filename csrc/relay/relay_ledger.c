@@ -145,6 +145,36 @@ void srdma_relay_release_qp(struct srdma_account *a, uint32_t entries)
 	srdma_account_give(a, SRDMA_RES_QPS, 1);
 }
 
+/* --- regions --------------------------------------------------------------- */
+
+int srdma_relay_charge_region(struct srdma_relay *r, struct srdma_account *a,
+			      uint64_t length)
+{
+	int err = srdma_relay_charge(r, a, SRDMA_RES_REGIONS, 1);
+
+	if (err)
+		return err;
+	err = srdma_relay_charge(r, a, SRDMA_RES_BYTES, length);
+	if (err)
+		srdma_account_give(a, SRDMA_RES_REGIONS, 1);
+	return err;
+}
+
+void srdma_relay_release_region(struct srdma_account *a, uint64_t length)
+{
+	srdma_account_give(a, SRDMA_RES_BYTES, length);
+	srdma_account_give(a, SRDMA_RES_REGIONS, 1);
+}
+
+void srdma_relay_free_mr(struct srdma_mr *mr)
+{
+	struct srdma_leg *leg = mr->leg;
+
+	srdma_relay_release_region(leg->account, mr->region->length);
+	leg->mrs--;
+	srdma_mr_free(&leg->relay->env.mrs, mr);
+}
+
 /* --- identities ------------------------------------------------------------ */
 
 int srdma_relay_charge_identity(struct srdma_relay *r, const char *name,

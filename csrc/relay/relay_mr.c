@@ -194,35 +194,6 @@ static int open_and_expose(struct srdma_relay *r, struct srdma_mr *mr,
 	return err;
 }
 
-/* 0, or -EDQUOT with why. */
-static int charge(struct srdma_relay *r, struct srdma_account *a,
-		  uint64_t length)
-{
-	int err = srdma_relay_charge(r, a, SRDMA_RES_REGIONS, 1);
-
-	if (err)
-		return err;
-	err = srdma_relay_charge(r, a, SRDMA_RES_BYTES, length);
-	if (err)
-		srdma_account_give(a, SRDMA_RES_REGIONS, 1);
-	return err;
-}
-
-static void release(struct srdma_account *a, uint64_t length)
-{
-	srdma_account_give(a, SRDMA_RES_BYTES, length);
-	srdma_account_give(a, SRDMA_RES_REGIONS, 1);
-}
-
-void srdma_relay_free_mr(struct srdma_mr *mr)
-{
-	struct srdma_leg *leg = mr->leg;
-
-	release(leg->account, mr->region->length);
-	leg->mrs--;
-	srdma_mr_free(&leg->relay->env.mrs, mr);
-}
-
 /* Makes a region that is charged already. 0, or -errno with why. */
 static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t key)
@@ -265,12 +236,12 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		return err;
 	if (leg->cq.down)
 		return srdma_relay_refuse(r, -ENOTCONN, "the leg has ended");
-	err = charge(r, leg->account, length);
+	err = srdma_relay_charge_region(r, leg->account, length);
 	if (err)
 		return err;
 	err = make_region(r, leg, params, *key);
 	if (err)
-		release(leg->account, length);
+		srdma_relay_release_region(leg->account, length);
 	return err;
 }
 
