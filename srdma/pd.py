@@ -61,6 +61,7 @@ class PD(Resource):
     Raises LocalError for an illegal argument, RefusedError or another DeviceError from the worker.
     """
 
+    # RFC 5042 R3-5
     def __init__(
         self, ctx: Context, ring: int = RING, group: str = "", *, thread: int | None = None
     ) -> None:
@@ -180,6 +181,7 @@ class PD(Resource):
 
     # Memory ----------------------------------------------------------------------
 
+    # RFC 5042 R6.1.1-6
     def reg_mr(
         self,
         buffer: Buffer,
@@ -206,6 +208,7 @@ class PD(Resource):
         mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights, proofs)
         return mr.register(qp.qp_num if qp else 0)
 
+    # RFC 5042 R6.3.2-1, RA-2, A6.3.2
     def alloc(
         self,
         size: int,

@@ -322,6 +322,7 @@ class Exchange:
         self.agreed = Agreed(choice.suite, choice.ends, choice.data, choice.mode, group)
         return [self.agreed, Derive(handed_over(self.role, self.agreed))]
 
+    # RFC 5042 A5.0
     def _on_confirm(self, confirm: Confirm) -> list[Event]:
         assert self.agreed is not None
         if not compare_digest(confirm.hash, self.hash):
@@ -414,6 +415,7 @@ def choose(what: str, offered: Sequence[T], allowed: Sequence[T], name: Callable
     )
 
 
+# RFC 5042 R5.4.4-1
 def transcript(offer: bytes, choice: bytes, certificates: tuple[bytes, bytes]) -> bytes:
     """The transcript hash H, 32 bytes (8.3), over the exact bytes that were sent."""
     digest = hashlib.sha256(b"srdma-1 transcript\0")

@@ -53,6 +53,7 @@ def logs(folder: Path) -> list[str]:
 
 
 @ROOT
+# RFC 5042 R5.4.1-1
 def test_udp_wire_with_renewals_and_plain_traffic(pki: Path, tmp_path: Path) -> None:
     port = str(free_port())
     with Embedded() as nics:

@@ -358,7 +358,7 @@ def test_qpns_of_a_stranger_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_frame_is_judged(data: st.DataObject) -> None:
-    """Whatever a stranger sends is counted once, and never makes the wire look protected."""
+    """Each frame is counted once, and a damaged one never makes the wire look protected."""
     _, packets = load(GCM)
     packet = data.draw(st.sampled_from(packets))
     frame = bytearray(data.draw(st.sampled_from([captures.frame(packet), *as_sends(packet, 5)])))

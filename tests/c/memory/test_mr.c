@@ -69,6 +69,7 @@ static void expect(struct srdma_mr_want want, enum srdma_reason reason)
 }
 
 /* Both the region's start and the access's start and length vary. */
+/* RFC 5042 R6.2.1-1, A6.3.1 */
 static void test_bounds(void **state)
 {
 	static const struct {
@@ -107,6 +108,7 @@ static void test_bounds(void **state)
 }
 
 /* A key is found by all its bits, not by its bucket. */
+/* RFC 5042 A6.1.1b */
 static void test_key(void **state)
 {
 	struct srdma_mr_want want = whole();
@@ -121,6 +123,7 @@ static void test_key(void **state)
 }
 
 /* Each right permits its own operation only; local reads need none. */
+/* RFC 5042 R6.3.5-1, A6.3.5 */
 static void test_rights(void **state)
 {
 	static const uint32_t rights[] = { SRDMA_ACCESS_LOCAL_WRITE, WRITE,
@@ -141,6 +144,7 @@ static void test_rights(void **state)
 	}
 }
 
+/* RFC 5042 R6.1.1-1, R6.1.1-2, R2.2.2-2 */
 static void test_pd_and_scope(void **state)
 {
 	struct srdma_mr_want want = whole();
@@ -155,6 +159,7 @@ static void test_pd_and_scope(void **state)
 	expect(want, SRDMA_REASON_QP_SCOPE);
 }
 
+/* RFC 5042 A6.1.1b */
 static void test_deregistered_region(void **state)
 {
 	(void)state;

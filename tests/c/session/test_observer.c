@@ -127,6 +127,25 @@ static void test_epochs_are_followed(void **state)
 	pair_close();
 }
 
+static void test_forged_epoch_is_not_followed(void **state)
+{
+	const struct protection p = gcm();
+	struct srdma_observer *o = observer_of(&p);
+	struct pair pair;
+	int len;
+
+	(void)state;
+	assert_int_equal(pair_create(&pair, &p), 0);
+	len = send(pair.end[0], 0, 8);
+	out[8] ^= 4; /* epoch 1 */
+	assert_int_equal(observe(o, len), -SRDMA_REFUSED_TAG);
+	assert_int_equal(srdma_observer_epoch(o), 0);
+	out[8] ^= 4;
+	assert_int_equal(observe(o, len), 0);
+	srdma_observer_destroy(o);
+	pair_destroy(&pair);
+}
+
 /* A packet of the epoch before the current one, as the wire reorders it. */
 static void test_late_packet_of_the_epoch_before(void **state)
 {
@@ -294,6 +313,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_protection_is_verified),
 		cmocka_unit_test(test_epochs_are_followed),
+		cmocka_unit_test(test_forged_epoch_is_not_followed),
 		cmocka_unit_test(test_late_packet_of_the_epoch_before),
 		cmocka_unit_test(test_a_late_observer_seeks),
 		cmocka_unit_test(test_acks_name_requests_that_were_heard),
