@@ -32,6 +32,7 @@ int requests_refused(struct call *c, int err)
 			       why && *why ? why : strerror(-err));
 }
 
+/* RFC 5042 R3-1, R2.3.4-1 */
 int requests_leg(struct call *c, uint32_t id, struct srdma_leg **leg)
 {
 	*leg = legs_find(&c->q->legs, c->client->number, id);

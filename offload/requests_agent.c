@@ -23,6 +23,7 @@ int requests_agent_only(uint32_t kind)
 	return (keys_and_ends | always | BIT(AGENT)) >> kind & 1;
 }
 
+/* RFC 5042 R3-1 */
 int requests_agent_check(struct call *c)
 {
 	const struct requests *q = c->q;
@@ -58,6 +59,7 @@ void requests_agent_leave(struct requests *q, struct client *client)
 			 client->pid);
 }
 
+/* RFC 5042 R6.5-1, A6.5b */
 int requests_agent(struct call *c)
 {
 	struct requests *q = c->q;

@@ -228,6 +228,7 @@ class MR(Resource):
         )
         return Capability.from_bytes(self.pd.control.capability(request))
 
+    # RFC 5042 R6.2.2-1, RA-1
     def revoke(
         self, offset: int = 0, length: int | None = None, *, timeout: float = TIMEOUT
     ) -> None:

@@ -62,6 +62,7 @@ class PD(Resource):
     Raises LocalError for an illegal argument, RefusedError or another DeviceError from the worker.
     """
 
+    # RFC 5042 R3-5
     def __init__(
         self, ctx: Context, ring: int = RING, group: str = "", *, thread: int | None = None
     ) -> None:
@@ -182,6 +183,7 @@ class PD(Resource):
 
     # Memory ----------------------------------------------------------------------
 
+    # RFC 5042 R6.1.1-6
     def reg_mr(
         self,
         buffer: Buffer,
@@ -212,6 +214,7 @@ class PD(Resource):
         mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights, proofs)
         return mr.register(holders)
 
+    # RFC 5042 R6.3.2-1, RA-2, A6.3.2
     def alloc(
         self,
         size: int,

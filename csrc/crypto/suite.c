@@ -55,6 +55,7 @@ int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len)
 	       srdma_wire_tag_code(tag_len) > 0;
 }
 
+/* RFC 5042 A5.2, X5 */
 int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 		      const uint8_t *tag, uint32_t tag_len)
 {

@@ -214,6 +214,7 @@ static int has_reserve(const struct srdma_account *a, enum srdma_resource r,
 	return !rest || (rest <= left && left - rest >= held(p, s, n));
 }
 
+/* RFC 5042 R3-2, R6.4.1-1, R7.2-2, A6.4.1 */
 int srdma_account_take(struct srdma_account *a, enum srdma_resource r,
 		       uint64_t n)
 {

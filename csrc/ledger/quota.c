@@ -152,6 +152,7 @@ static int add_quota(struct srdma_ledger *l, struct srdma_account *a)
 	return 0;
 }
 
+/* RFC 5042 R3-4 */
 int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,
 		    const char *name, const struct srdma_quota *quota,
 		    uint32_t revision)

@@ -70,6 +70,7 @@ static int set_scope(struct srdma_capability *cap,
 	return 0;
 }
 
+/* RFC 5042 R6.3.4-1 */
 int srdma_capability_grant(struct srdma_capability *cap, struct srdma_cmac *c,
 			   struct srdma_memkey_cache *cache, uint32_t rkey,
 			   const struct srdma_capability_scope *scope)

@@ -192,6 +192,7 @@ static void drop_empty_file(struct srdma_exposed_table *t,
 	free(f);
 }
 
+/* RFC 5042 R6.3.6-1 */
 int srdma_exposed_add(struct srdma_exposed_table *t, struct srdma_exposed *e,
 		      const struct srdma_exposure *what, uint32_t priority)
 {

@@ -275,6 +275,7 @@ static int check_room(const struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 		       : -EDQUOT;
 }
 
+/* RFC 5042 X8 */
 int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
 			  const struct srdma_memguard_fresh *fresh)
 {

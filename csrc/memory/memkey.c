@@ -92,6 +92,7 @@ int srdma_memkey_walk(struct srdma_cmac *c, uint8_t key[SRDMA_MEMKEY_LEN],
 	return r;
 }
 
+/* RFC 5042 R6.3.3-1 */
 int srdma_memkey_access(struct srdma_cmac *c, uint8_t out[SRDMA_MEMKEY_LEN],
 			const uint8_t node_key[SRDMA_MEMKEY_LEN],
 			const struct srdma_memnode *node,

@@ -79,6 +79,7 @@ static struct srdma_memnode greatest(const struct srdma_memtree *t, uint64_t lo,
 	return node;
 }
 
+/* RFC 5042 A6.3.4 */
 int srdma_memtree_cover(const struct srdma_memtree *t, uint64_t lo, uint64_t hi,
 			struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX])
 {

@@ -10,6 +10,7 @@ enum {
 		 SRDMA_ACCESS_REMOTE_ATOMIC,
 };
 
+/* RFC 5042 A6.1.1b */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
 	struct srdma_mr *mr = t->bucket[key % SRDMA_MR_BUCKETS];
@@ -54,6 +55,7 @@ static int is_out_of_scope(const struct srdma_mr *mr,
 	       memcmp(mr->scope_holder, want->holder, sizeof(any));
 }
 
+/* RFC 5042 R6.1.1-1, R6.1.1-2, R6.1.1-3, R6.3.5-1, A6.1.1a, A6.3.5 */
 enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 				  const struct srdma_mr_want *want)
 {
@@ -75,6 +77,7 @@ enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 	return SRDMA_REASON_NONE;
 }
 
+/* RFC 5042 R6.2.1-1, A6.3.1 */
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **out)

@@ -79,6 +79,7 @@ static int is_opening(const struct srdma_qp_path *x,
 	return p->ack.kind == SRDMA_ACK_OPEN && x->conn == x->own;
 }
 
+/* RFC 5042 X9 */
 int srdma_limit_permits(struct srdma_qp_path *x, int other,
 			const struct srdma_packet *p, uint32_t len)
 {

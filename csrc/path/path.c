@@ -277,6 +277,7 @@ void srdma_path_up(struct srdma_conn *conn)
 
 /* --- the path of the newest packet ----------------------------------------- */
 
+/* RFC 5042 A5.1.2 */
 int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		      struct srdma_conn *conn)
 {

@@ -246,6 +246,7 @@ static void stay(struct srdma_qp_path *x, struct srdma_conn *conn)
 	srdma_probe_home(x->qp);
 }
 
+/* RFC 5042 A5.1.2 */
 void srdma_probe_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 			struct srdma_conn *conn)
 {

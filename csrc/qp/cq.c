@@ -4,6 +4,7 @@
 
 #include "qp/env.h"
 
+/* RFC 5042 R6.4.3.2-2, R6.4.6-1, A6.4.3.2b, A6.4.6 */
 int srdma_cq_put(struct srdma_cq *cq, struct srdma_record *rec)
 {
 	struct srdma_env *env = cq->env;
@@ -29,12 +30,14 @@ int srdma_cq_put(struct srdma_cq *cq, struct srdma_record *rec)
 	return 0;
 }
 
+/* RFC 5042 A7.1b */
 void srdma_cq_consume(struct srdma_cq *cq, uint32_t consumed)
 {
 	if (consumed - cq->consumed <= cq->written - cq->consumed)
 		cq->consumed = consumed;
 }
 
+/* RFC 5042 R2.2.7-1, A2.2.7 */
 void srdma_cq_down(struct srdma_cq *cq)
 {
 	cq->down = 1;

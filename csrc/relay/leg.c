@@ -74,6 +74,7 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 		stats->reason[SRDMA_REASON_QP_STATE]++;
 }
 
+/* RFC 5042 R07-2 */
 void srdma_leg_end(struct srdma_leg *leg)
 {
 	struct srdma_env *env = &leg->relay->env;

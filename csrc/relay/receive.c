@@ -23,6 +23,7 @@
 
 enum { REPEAT_LAST_NS = 1000000 }; /* least time between final NAKs or CLOSEs */
 
+/* RFC 5042 R6.4.4-1, A6.4.4 */
 static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 {
 	struct srdma_account_counts *counts = srdma_qp_counts(qp);
@@ -170,6 +171,7 @@ static struct srdma_qp *find(struct srdma_relay *r, const struct srdma_buf *in)
 }
 
 /* The plaintext lies in r->spare, which an op may take over. */
+/* RFC 5042 A5.1.1c */
 void srdma_receive_datagram(struct srdma_relay *r, struct srdma_conn *conn,
 			    const struct srdma_buf *in)
 {

@@ -126,6 +126,7 @@ static void free_places(struct srdma_relay *r)
 	srdma_path_table_destroy(r->env.paths);
 }
 
+/* RFC 5042 R7.2-1, A7.2 */
 static void make_env(struct srdma_relay *r)
 {
 	struct srdma_env *env = &r->env;
@@ -264,6 +265,7 @@ static int check_leg(struct srdma_relay *r, uint32_t ring)
 }
 
 /* Creates token and keys of a leg, and opens the leg at the port. */
+/* RFC 5042 R7.1-1, R2.2.4-2, A7.1a */
 static int open_leg(struct srdma_relay *r, struct srdma_leg *leg,
 		    struct srdma_leg_params *params,
 		    struct srdma_leg_answer *answer)
@@ -294,6 +296,7 @@ static void enter(struct srdma_relay *r, struct srdma_leg *leg)
 	r->leg_count++;
 }
 
+/* RFC 5042 R2.2.4-3 */
 int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 			 struct srdma_leg **out,
 			 struct srdma_leg_answer *answer)

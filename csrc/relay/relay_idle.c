@@ -73,6 +73,7 @@ static int is_done(const struct srdma_qp *qp)
 	       (!srdma_qp_scheduled(qp) || !srdma_path_conn(qp));
 }
 
+/* RFC 5042 R6.4.2-1, A6.4.2 */
 int srdma_relay_reclaim(struct srdma_relay *r, const struct srdma_account *a)
 {
 	struct srdma_qp *qp = idlest(r, a);

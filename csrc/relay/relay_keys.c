@@ -174,6 +174,7 @@ static int is_own_group(const struct srdma_leg *leg,
 }
 
 /* 0: no group key was given, or the leg can use it. */
+/* RFC 5042 R3-3 */
 static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 		       const struct srdma_qp_keys *k)
 {
@@ -352,6 +353,7 @@ static void begin(struct srdma_relay *r, struct srdma_qp *qp,
 	srdma_qp_activate(qp);
 }
 
+/* RFC 5042 R6.4.1-2 */
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *k)
 {

@@ -86,6 +86,7 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 }
 
 /* A random key that no region has, deregistered ones with DMA included. */
+/* RFC 5042 R5.1.1-1, R6.1.1-4 */
 static int new_key(struct srdma_relay *r, uint32_t *key)
 {
 	int err;
@@ -130,6 +131,7 @@ static int add_guard(struct srdma_relay *r, struct srdma_mr *mr,
 		   : 0;
 }
 
+/* RFC 5042 R2.3.5-1 */
 static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 		       struct srdma_region_params params)
 {
@@ -153,6 +155,7 @@ static uint64_t trust_of(const struct srdma_leg *leg)
 }
 
 /* Peers of other programs must not reach the same bytes (RFC 5042 6.3.6). */
+/* RFC 5042 R6.3.6-1, A6.2.3, A6.3.6 */
 static int expose(struct srdma_relay *r, struct srdma_mr *mr)
 {
 	const struct srdma_region *region = mr->region;
@@ -224,6 +227,7 @@ static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
 	return 0;
 }
 
+/* RFC 5042 R3-2, R2.2.2-2 */
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key)
 {
@@ -259,6 +263,7 @@ static int unknown_key(struct srdma_relay *r)
 				  "the leg has no region of this key");
 }
 
+/* RFC 5042 R6.2.2-2, A6.3.3 */
 int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t key)
 {
@@ -457,6 +462,7 @@ static int refuse_revocation(struct srdma_relay *r, const struct srdma_mr *mr,
 	}
 }
 
+/* RFC 5042 R6.2.2-2, A6.2.2 */
 int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_revoke_params *params,
 			  uint64_t *ticket)

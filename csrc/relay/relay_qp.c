@@ -17,6 +17,7 @@ enum {
 	CLOSE_PATIENCE_MS = 1000, /* most time that a NAK or CLOSE waits */
 };
 
+/* RFC 5042 R6.4.3.2-1, R6.4.3.2-2, R6.4.3.2-3, A6.4.3.2a */
 static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 		    const struct srdma_qp_params *p)
 {
@@ -74,6 +75,7 @@ static int choose_name(struct srdma_relay *r, struct name *name,
 	return err;
 }
 
+/* RFC 5042 R6.4.3.2-4 */
 static void join_leg(struct srdma_leg *leg, struct srdma_qp *qp)
 {
 	struct srdma_relay_entry *e = srdma_qp_entry(qp);
@@ -150,6 +152,7 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 	return 0;
 }
 
+/* RFC 5042 R6.4.1-1 */
 int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_params *params,
 			struct srdma_qp_info *info)

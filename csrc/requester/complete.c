@@ -217,6 +217,7 @@ static enum srdma_reason closed_for(uint8_t reason)
 	return SRDMA_REASON_PEER_ERROR;
 }
 
+/* RFC 5042 X2 */
 int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);

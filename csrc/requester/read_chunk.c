@@ -102,6 +102,7 @@ static void unlink_chunk(struct srdma_read_chunks *t,
 		t->head->since = now;
 }
 
+/* RFC 5042 R6.4.3.3-2 */
 struct srdma_read_chunk *srdma_read_chunk_add(struct srdma_read_chunks *t,
 					      uint64_t id, uint32_t start,
 					      uint32_t end)
@@ -224,6 +225,7 @@ void srdma_read_chunk_executed(struct srdma_read_chunk *chunk, uint64_t now)
 
 /* --- places -------------------------------------------------------------- */
 
+/* RFC 5042 A6.2.1 */
 static uint32_t place_of(const struct srdma_read_chunks *t,
 			 const struct srdma_read_chunk *p, uint32_t offset)
 {

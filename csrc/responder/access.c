@@ -63,6 +63,7 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 	return why;
 }
 
+/* RFC 5042 R6.2.1-1 */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,
 				      const struct srdma_span *span)
@@ -80,6 +81,7 @@ enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;
 }
 
+/* RFC 5042 R2.2.4-1, R6.2.1-2, X4 */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 				     const struct srdma_mr *mr,
 				     const struct srdma_span *span)

@@ -3,6 +3,7 @@
 
 #include "responder/responder_impl.h"
 
+/* RFC 5042 R6.4.3.1-1 */
 void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
@@ -24,6 +25,7 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
 		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
 }
 
+/* RFC 5042 A6.4.3.1a */
 void srdma_receive_queue_advertise(struct srdma_qp *qp)
 {
 	const struct srdma_responder *rs = srdma_qp_responder(qp);

@@ -97,6 +97,7 @@ static enum srdma_reason send_sequence(struct request *rq)
 }
 
 /* The receive's own memory is checked at its DMA. */
+/* RFC 5042 R6.4.5-1, A6.4.5 */
 static enum srdma_reason send_access(struct request *rq)
 {
 	struct srdma_responder *rs = rq->rs;
@@ -129,6 +130,7 @@ static enum srdma_reason read_sequence(struct request *rq)
 				      : SRDMA_REASON_MALFORMED;
 }
 
+/* RFC 5042 R6.3.5-2 */
 static enum srdma_reason read_access(struct request *rq)
 {
 	const struct srdma_packet *p = rq->p;
@@ -209,6 +211,7 @@ enum srdma_reason srdma_responder_run(const struct srdma_arrival *a)
 	return why;
 }
 
+/* RFC 5042 R6.1.1-5 */
 void srdma_responder_refuse(struct srdma_responder *rs,
 			    enum srdma_reason reason)
 {

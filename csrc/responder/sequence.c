@@ -82,6 +82,7 @@ static enum srdma_reason duplicate(const struct srdma_arrival *a)
 }
 
 /* 1: a kept buffer leaves enough of them for packets in order. */
+/* RFC 5042 R6.4.3.1-1, R6.4.3.1-3, A6.4.3.1b */
 static int has_buffers(const struct srdma_responder *rs)
 {
 	struct srdma_port *host = rs->env->host;

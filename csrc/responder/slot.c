@@ -50,6 +50,7 @@ int srdma_slot_is_legal(const struct srdma_packet *p)
 	       p->dma_len <= SRDMA_MAX_MESSAGE - p->offset;
 }
 
+/* RFC 5042 R6.4.3.3-1, RA-3, R6.4.3.3-3, A6.4.3.3 */
 struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again)
 {
 	struct srdma_responder *rs = a->rs;

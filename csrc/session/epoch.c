@@ -79,7 +79,7 @@ static int make_chain(struct srdma_epochs *e)
 	struct srdma_epoch_key *next = &e->key[SRDMA_EPOCH_CHAIN];
 	int r = 0;
 
-	if (!e->pd)
+	if (!e->constant)
 		r = ratchet(e, next->secret);
 	else if (e->derived)
 		srdma_pdkeys_hold(e->pd, next->serial = now->serial);
@@ -310,8 +310,10 @@ int srdma_epoch_create(struct srdma_epochs *e, const struct srdma_suite *suite,
 	e->direction = tx ? params->role : !params->role;
 	e->level = params->level;
 	e->tag_len = params->tag_len;
+	e->number = tx ? 0 : params->rx_epoch;
+	e->constant = params->mode & SRDMA_MODE_PD;
 	set_flow(e, params);
-	if (params->mode & SRDMA_MODE_PD) {
+	if (e->constant && params->pd) {
 		e->pd = params->pd;
 		e->cache = params->cache;
 		e->derived = !tx || params->shared;

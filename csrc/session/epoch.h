@@ -39,10 +39,11 @@ struct srdma_epochs {
 	const struct srdma_suite *suite; /* NULL: level none */
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
-	struct srdma_pdkeys *pd;      /* NULL: a mode without PD */
-	struct srdma_keycache *cache; /* NULL: a mode without PD */
+	struct srdma_pdkeys *pd;      /* NULL: no PD, or an observer */
+	struct srdma_keycache *cache; /* NULL if pd is NULL */
 	uint8_t use;		      /* enum srdma_suite_use */
 	uint8_t derived;	      /* 1: S is derived from K_PD on demand */
+	uint8_t constant; /* 1: a mode with PD, whose chain keeps S (3.5) */
 	uint8_t direction, level, tag_len;
 	uint32_t number; /* current epoch */
 	struct srdma_pdkeys_flow flow;

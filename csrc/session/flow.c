@@ -74,6 +74,7 @@ void srdma_flow_ahead(const struct srdma_flow *f)
 	srdma_prefetch(f->claim, SRDMA_CLAIM_MAX);
 }
 
+/* RFC 5042 R5.4.2-1, A5.1.3, A5.4.2 */
 uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p,
 			 uint32_t epoch)
 {

@@ -107,6 +107,7 @@ static void unlink_slot(struct srdma_keycache *c, struct srdma_keyslot *s)
 }
 
 /* Wipes the flow's key but keeps the context for the next flow. */
+/* RFC 5042 R5.4.5-3 */
 static void retire(struct srdma_keycache *c, struct srdma_keyslot *s)
 {
 	srdma_wipe(s->keyed.iv, sizeof(s->keyed.iv));
@@ -115,6 +116,7 @@ static void retire(struct srdma_keycache *c, struct srdma_keyslot *s)
 	unlink_slot(c, s);
 }
 
+/* RFC 5042 R5.4.5-2 */
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
 			const struct srdma_suite *suite,
 			const struct srdma_suite_verbs *verbs)

@@ -84,6 +84,7 @@ static int open_by(struct srdma_session *s, const struct srdma_packet *p,
 }
 
 /* Verifies the tag. plain receives the payload only if the tag is correct. */
+/* RFC 5042 A5.1.1a */
 static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 		     enum srdma_epoch_at *at, uint8_t *plain)
 {
@@ -113,6 +114,7 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 
 /* Checks in the order of 4.6. State changes only at the end, after all checks;
  * a failed tag only counts. */
+/* RFC 5042 R5.4.1-1 */
 int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		       const uint8_t *data, size_t len, uint8_t *plain)
 {

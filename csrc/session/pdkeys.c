@@ -37,6 +37,7 @@ void srdma_pdkeys_release(struct srdma_pdkeys *keys, uint32_t serial)
 		srdma_wipe(keys->before, sizeof(keys->before));
 }
 
+/* RFC 5042 X6 */
 int srdma_pdkeys_rotate(struct srdma_pdkeys *keys,
 			const uint8_t pd[SRDMA_GROUP_KEY_LEN])
 {
@@ -64,6 +65,7 @@ static uint8_t *lay_endpoint(uint8_t *at, const struct srdma_endpoint *e)
 	return at + ENDPOINT_LEN;
 }
 
+/* RFC 5042 X7 */
 int srdma_pdkeys_secret_with(struct srdma_cmac *c,
 			     const struct srdma_pdkeys *keys, uint32_t serial,
 			     uint8_t *out, const struct srdma_pdkeys_flow *flow)

@@ -52,6 +52,7 @@ static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
 
 /* Computes proof and tag, and writes the payload in plain or encrypted form to
  * the datagram that wire.c built. */
+/* RFC 5042 R5.3-1, A5.3 */
 static int protect(struct srdma_session *s, struct srdma_packet *p,
 		   const uint8_t *payload, uint8_t *out)
 {

@@ -55,9 +55,13 @@ struct srdma_session_params {
 	uint8_t tx_secret[SRDMA_MAX_SECRET];
 	uint8_t rx_secret[SRDMA_MAX_SECRET]; /* unused in a mode with PD */
 
+	uint32_t rx_epoch; /* observer.c: the epoch of rx_secret; else 0 */
+
 	/* Borrowed: these outlive the session. */
-	struct srdma_pdkeys *pd; /* mode with PD: K_PD of the local leg */
-	uint32_t pd_serial;	 /* its K_PD; the session is a user */
+	/* Mode with PD: K_PD of the local leg. NULL: an observer, for which S is
+	 * given. */
+	struct srdma_pdkeys *pd;
+	uint32_t pd_serial; /* its K_PD; the session is a user */
 	uint8_t shared; /* with PD: 1 if S of TX is derived from K_PD as well */
 	struct srdma_keycache *cache;	 /* mode with PD: cache of the worker */
 	struct srdma_provider *provider; /* NULL: OpenSSL */

@@ -13,6 +13,7 @@ enum { WORD_BITS = 64 };
 _Static_assert(SRDMA_WINDOW_WORDS > SRDMA_WINDOW_MAX / WORD_BITS, "ring");
 _Static_assert((SRDMA_WINDOW_WORDS & (SRDMA_WINDOW_WORDS - 1)) == 0, "mask");
 
+/* RFC 5042 X3 */
 int srdma_window_infer(uint64_t *c, uint64_t expected, uint32_t low)
 {
 	const uint64_t cycle = (uint64_t)1 << 24, half = cycle / 2;
@@ -45,6 +46,7 @@ static unsigned word(uint64_t pn)
 	return (unsigned)(pn / WORD_BITS) & (SRDMA_WINDOW_WORDS - 1);
 }
 
+/* RFC 5042 A5.4.1 */
 int srdma_window_test(const struct srdma_window *w, uint64_t pn)
 {
 	if (pn >= w->next)

@@ -179,6 +179,7 @@ static int ack_legal(const struct srdma_packet *p)
 	       p->offset == a->offset && gaps_legal(a);
 }
 
+/* RFC 5042 X1 */
 static int parse_bth(struct srdma_packet *p, const uint8_t *d)
 {
 	p->opcode = d[0];
@@ -309,6 +310,7 @@ static int parse_aeth(const struct srdma_packet *p, const uint8_t *d)
 	return 0;
 }
 
+/* RFC 5042 R6.4-1 */
 int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 		     uint32_t tag_len, uint32_t mtu)
 {

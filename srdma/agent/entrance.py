@@ -109,6 +109,7 @@ class Entrance(ABC, Generic[C]):
             for candidate in [*self._candidates]:
                 await cancelled(candidate.task)
 
+    # RFC 5042 R6.4.1-2
     def _admit(self, sock: socket.socket, address: str) -> None:
         known = self._know(address)
         like = Counter(c.address for c in self._candidates if c.known == known)

@@ -73,7 +73,7 @@ class Setup:
         self._meeting = meeting
         self.exchange = exchange = Exchange(meeting.role, self._parameters(meeting))
         self._secrets = Secrets(
-            worker.control, stream.export, exchange, terms.ends, meeting.identity
+            worker.control, stream.export, exchange, terms.ends, meeting.identity, meeting.uri
         )
         self.answered = False
         stream.watch(self._bell.ring)

@@ -283,6 +283,7 @@ class Upkeep:
         self._pause = PAUSE_LEAST
         self._owner.renewed(count, wish, presented)
 
+    # RFC 5042 R5.4.5-2
     def _lose(self) -> None:
         self._abandon()
         self._renewing.lost()

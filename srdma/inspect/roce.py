@@ -1,11 +1,11 @@
 """Frames of a RoCE v2 wire: capture on a network device, parsing and reassembly of messages.
 
-Ethernet 14 | IPv4 | UDP 8 to port 4791 | BTH 12 | payload | pad | ICRC 4 (bytes). Only IPv4 is
-parsed, which `rxe.pair()` uses.
+IP | UDP 8 to port 4791 | BTH 12 | payload | pad | ICRC 4 (bytes).
 """
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import struct
 from collections import Counter
@@ -13,14 +13,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from srdma.errors import DeviceError
+from srdma.inspect import datagram
 
 PORT = 4791
 ROOM = 64 << 20  # socket buffer: bytes of frames that the kernel keeps until take()
 
-_ETH_P_ALL, _ETH_P_IP, _IPPROTO_UDP = 0x0003, 0x0800, 17
-_SO_RCVBUFFORCE, _SOL_PACKET, _PACKET_STATISTICS = 33, 263, 6
+_ETH_P_ALL = 0x0003
+_SO_RCVBUFFORCE, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 33, 263, 6, 23
+_ARPHRD_LOOPBACK, _SO_ATTACH_FILTER = 772, 26
+_BPF_RETURN_0 = struct.pack("HBBI", 0x06, 0, 0, 0)  # a filter that keeps no frame
 _FRAME_MAX = 1 << 16
-_ETHERNET, _UDP, _BTH, _ICRC = 14, 8, 12, 4
+_BTH, _ICRC = 12, 4
 _SERIAL_HALF, _SERIAL_MASK = 1 << 23, 0xFFFFFF
 
 # The opcodes of a reliable connection by operation (IBTA table 38).
@@ -36,6 +39,8 @@ _RC_KINDS = {
 }
 _UD_SEND_ONLY = 0x64  # to QP 1: datagrams of the connection manager
 _CM_QPN = 1
+_CNP, _CNP_SIZE = 0x81, 16  # congestion notification; its 16 bytes are reserved, 0
+_AETH = 4
 
 PASSIVE = frozenset({"SEND", "ACK", "CM"})  # kinds that do not address memory of the other end
 
@@ -50,27 +55,40 @@ class Frame(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """SEND, WRITE, READ, ACK, ATOMIC, INVALIDATE, CM, or the opcode in hex."""
+        """SEND, WRITE, READ, ACK, ATOMIC, INVALIDATE, CM, CNP, or the opcode in hex."""
         if self.opcode == _UD_SEND_ONLY and self.flow[2] == _CM_QPN:
             return "CM"
+        if self.opcode == _CNP:
+            return "CNP"
         found = (kind for kind, codes in _RC_KINDS.items() if self.opcode in codes)
         return next(found, f"opcode 0x{self.opcode:02x}")
 
+    @property
+    def is_transport(self) -> bool:
+        """True if it carries nothing of a program: a datagram of the connection manager, an ack
+        without payload, a notification of congestion."""
+        if self.kind == "ACK":
+            return len(self.payload) == _AETH
+        return self.kind == "CM" or (self.kind == "CNP" and self.payload == bytes(_CNP_SIZE))
+
 
 def parse(raw: bytes) -> Frame | None:
-    """Parse a frame of the network; None if it is not RoCE v2."""
-    if len(raw) < _ETHERNET + 20 or raw[12:14] != _ETH_P_IP.to_bytes(2, "big"):
+    """Parse a frame of an Ethernet; None if it is not RoCE v2."""
+    found = datagram.decode(datagram.ETHERNET, raw)
+    if found is None or found.port != PORT or not found.whole:
         return None
-    ip = raw[_ETHERNET:]
-    udp = ip[(ip[0] & 0xF) * 4 : int.from_bytes(ip[2:4], "big")]
-    if ip[9] != _IPPROTO_UDP or len(udp) < _UDP + _BTH + _ICRC:
+    return frame_of(found)
+
+
+def frame_of(found: datagram.Datagram) -> Frame | None:
+    """The RoCE frame in a datagram; None if it is too short for one."""
+    bth = found.payload
+    if len(bth) < _BTH + _ICRC:
         return None
-    if int.from_bytes(udp[2:4], "big") != PORT:
-        return None
-    bth = udp[_UDP:]
     pad = bth[1] >> 4 & 3
     qpn, psn = int.from_bytes(bth[5:8], "big"), int.from_bytes(bth[9:12], "big")
-    return Frame((ip[12:16], ip[16:20], qpn), bth[0], psn, bth[_BTH : len(bth) - _ICRC - pad])
+    flow = (found.source, found.destination, qpn)
+    return Frame(flow, bth[0], psn, bth[_BTH : len(bth) - _ICRC - pad])
 
 
 def frames(raw: Iterable[bytes]) -> list[Frame]:
@@ -134,6 +152,9 @@ class Sniffer:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, ROOM)
             self._socket.setblocking(False)
             self._socket.bind((netdev, _ETH_P_ALL))
+            self.hardware: int = self._socket.getsockname()[3]  # ARPHRD_* of the device
+            if self.hardware == _ARPHRD_LOOPBACK:  # each frame leaves and arrives
+                self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         except OSError as error:
             self.close()
             raise DeviceError(f"cannot capture on {netdev}: {error.strerror}") from None
@@ -142,10 +163,11 @@ class Sniffer:
         """Readable when a frame waits."""
         return self._socket.fileno()
 
-    def _drain(self) -> tuple[list[bytes], int]:
-        """The waiting frames, and the number of frames lost for lack of room since last time."""
-        taken = []
-        while True:
+    def drain(self, most: int | None = None) -> tuple[list[bytes], int]:
+        """The waiting frames, at most `most` of them, and the number of frames lost for lack of
+        room since last time."""
+        taken: list[bytes] = []
+        while most is None or len(taken) < most:
             try:
                 taken.append(self._socket.recv(_FRAME_MAX))
             except BlockingIOError:
@@ -155,14 +177,20 @@ class Sniffer:
 
     def forget(self) -> None:
         """Discard all frames so far."""
-        self._drain()
+        self.drain()
 
     def take(self) -> list[bytes]:
         """The frames since the last call. Raises DeviceError if the kernel dropped any."""
-        taken, lost = self._drain()
+        taken, lost = self.drain()
         if lost:
             raise DeviceError(f"{lost} frames did not fit into {ROOM} bytes: take() more often")
         return taken
+
+    def stop(self) -> None:
+        """Capture nothing more. The frames so far remain."""
+        nothing = ctypes.create_string_buffer(_BPF_RETURN_0)
+        program = struct.pack("@HP", 1, ctypes.addressof(nothing))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
     def close(self) -> None:
         self._socket.close()

@@ -242,14 +242,17 @@ class TapProcess:
         bytes."""
         ask(self._fds, {"do": "flip", "side": side, "at_least": at_least, "at": at})
 
+    def take(self) -> tuple[list[Packet], int]:
+        """The packets since the last call, and the number of those without room."""
+        got = ask(self._fds, {"do": "capture"})
+        return [Packet(*packet) for packet in got["packets"]], got["lost"]
+
     def capture(self) -> list[Packet]:
         """Every packet since the last call. Raises DeviceError if the tap dropped any."""
-        got = ask(self._fds, {"do": "capture"})
-        if got["lost"]:
-            raise DeviceError(
-                f"the tap had no room for {got['lost']} packets: call capture() more often"
-            )
-        return [Packet(*packet) for packet in got["packets"]]
+        packets, lost = self.take()
+        if lost:
+            raise DeviceError(f"the tap had no room for {lost} packets: call capture() more often")
+        return packets
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout

@@ -323,6 +323,7 @@ class Exchange:
         self.agreed = Agreed(choice.suite, choice.ends, choice.data, choice.mode, group)
         return [self.agreed, Derive(handed_over(self.role, self.agreed))]
 
+    # RFC 5042 A5.0
     def _on_confirm(self, confirm: Confirm) -> list[Event]:
         assert self.agreed is not None
         if not compare_digest(confirm.hash, self.hash):
@@ -427,6 +428,7 @@ def check_levels(offered: Sequence[Suite], allowed: Sequence[Suite]) -> None:
         )
 
 
+# RFC 5042 R5.4.4-1
 def transcript(offer: bytes, choice: bytes, certificates: tuple[bytes, bytes]) -> bytes:
     """The transcript hash H, 32 bytes (8.3), over the exact bytes that were sent."""
     digest = hashlib.sha256(b"srdma-1 transcript\0")

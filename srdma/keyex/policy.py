@@ -44,6 +44,7 @@ def suite_named(name: str, level: str | None = None, tag_len: int | None = None)
     return suite
 
 
+# RFC 5042 R5.1.3-1
 def check_suite(suite: Suite) -> None:
     """Raise ExchangeError (`suite`) for a combination that this version does not support."""
     if suite == UNPROTECTED:

@@ -36,7 +36,8 @@ Export = Callable[[bytes, bytes, int], bytes]  # label, context, size
 class Secrets:
     """The secrets of the QPs of the first exchange.
 
-    export: exporter of the TLS connection; ends: the local ends; identity: URI of the peer.
+    export: exporter of the TLS connection; ends: the local ends; identity: URI of the peer; own:
+    URI of this end, for the key log.
     """
 
     control: Control
@@ -44,6 +45,7 @@ class Secrets:
     exchange: Exchange
     ends: tuple[End, ...]
     identity: str
+    own: str = ""
 
     def derive(self, form: Form) -> Handover:
         """The secrets of this end's CONFIRM, made by the local worker (KEY). The caller owns and
@@ -89,6 +91,7 @@ class Secrets:
             exported += made
             tx, rx = made[self.direction], made[1 - self.direction]
         generation = self.exchange.generation(number)
+        self._log(number, generation)
         for direction, secret in (("tx", tx), ("rx", rx)):
             keylog.secret(self.ends[number].qpn, direction, generation, secret)
         return Keys(
@@ -112,6 +115,17 @@ class Secrets:
             rx_secret=rx,
             group_key=handover.group_key if agreed.mode & MODE_PD else bytearray(),
         )
+
+    def _log(self, number: int, generation: bytes) -> None:
+        agreed, here, peer = self.agreed, self.ends[number], self.agreed.ends[number]
+        suite = agreed.suite
+        keylog.session(
+            keylog.Session(
+                here.qpn, generation, self.direction, suite.id, suite.level, suite.tag_len,
+                agreed.mode, here.eid, here.pn, peer.qpn, peer.eid, peer.pn, self.own,
+                self.identity,
+            )
+        )  # fmt: skip
 
     def ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:
         """KEY for QP `number`: the secret with which its peer sends, and the key of the trust

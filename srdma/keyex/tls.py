@@ -473,6 +473,7 @@ def _context(credentials: Credentials, names: tuple[bytes, ...]) -> SSL.Context:
     return context
 
 
+# RFC 5042 A5.1.1b
 def _verified(
     connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
 ) -> bool:

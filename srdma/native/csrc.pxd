@@ -82,6 +82,7 @@ cdef extern from "wire/wire.h":
 
     int srdma_wire_parse(srdma_packet *p, const uint8_t *data, size_t len,
                          uint32_t tag_len, uint32_t mtu)
+    int srdma_wire_tag_code(uint32_t tag_len)
 
     struct srdma_desc:
         uint8_t opcode

@@ -3,6 +3,7 @@
 from typing import NotRequired, TypedDict
 
 REFUSALS: tuple[str, ...]
+TAG_LENGTHS: dict[int, int]
 
 class RefusedError(ValueError):
     counter: str

@@ -54,6 +54,12 @@ cdef dict get_packet(const srdma_packet *p):
     }
 
 
+# Tag length in bytes by tag size code (protocol.md 2.1).
+TAG_LENGTHS = {
+    srdma_wire_tag_code(n): n for n in range(SRDMA_MAX_TAG + 1) if srdma_wire_tag_code(n) >= 0
+}
+
+
 def parse(bytes data, uint32_t tag_len, uint32_t mtu=SRDMA_MAX_PAYLOAD):
     """Fields of the packet `data`; tag and payload are as on the wire, not verified.
 

@@ -171,6 +171,7 @@ def test_eight_qps_at_once(join, site):
     assert {qp.state for qp in pair.client.qps} == {QPState.RTS}
 
 
+# RFC 5042 R2.2.4-2
 def test_data_of_two_connections_of_one_pd_stays_separate(join, site):
     a, b = join.host(site.a), join.host(site.b)
     first, second = join.connect(a, b), join.connect(a, b, suites=["chacha20-poly1305"])
@@ -290,6 +291,7 @@ def refused(call, status, reason):
     return e.value
 
 
+# RFC 5042 R6.1.1-5
 def test_unknown_rkey(join, site):
     client, server = pair = join(site)
     real = pair.b.pd.alloc(100, ALL, scope="pd").remote()
@@ -305,6 +307,7 @@ def test_unknown_rkey(join, site):
     assert (client.reason, server.reason) == ("BAD_RKEY", "BAD_RKEY")
 
 
+# RFC 5042 R6.1.1-1
 def test_rkey_of_another_pd(join, site):
     pair = join(site)
     with srdma.PD(pair.b.ctx) as other:
@@ -322,6 +325,7 @@ def test_rkey_of_another_pd(join, site):
     ("address", "length"), [(0, 101), (1, 100), (100, 1), (-1, 1), (-50, 200), (1 << 60, 1)]
 )
 @pytest.mark.parametrize("how", ["write", "read"])
+# RFC 5042 R6.2.1-1
 def test_out_of_the_remote_region(join, site, how, address, length):
     """The announced length is too large, because the requester's own library refuses what exceeds
     it."""
@@ -337,6 +341,7 @@ def test_out_of_the_remote_region(join, site, how, address, length):
 
 
 @pytest.mark.parametrize("how", ["write", "read"])
+# RFC 5042 R6.3.5-1
 def test_access_right_that_was_not_given(join, site, how):
     pair = join(site)
     access = Access.REMOTE_READ if how == "write" else Access.LOCAL_WRITE | Access.REMOTE_WRITE
@@ -348,6 +353,7 @@ def test_access_right_that_was_not_given(join, site, how):
     refused(call, WCStatus.REM_ACCESS_ERR, "NO_RIGHT")
 
 
+# RFC 5042 R6.1.1-3, R6.1.1-6
 def test_rkey_of_another_qp(join, site):
     pair = join(site, qps=2)
     mr = pair.b.pd.alloc(100, ALL, scope=pair.server.qps[0])
@@ -361,6 +367,7 @@ def test_rkey_of_another_qp(join, site):
     assert bytes(mr.buf[:8]) == b"minefine"
 
 
+# RFC 5042 A6.3.3
 def test_revoked_region(join, site):
     pair = join(site)
     mr = pair.b.pd.alloc(100, ALL, scope="pd")
@@ -435,6 +442,7 @@ def test_read_only_buffer(pair):
         pair.client.qp.read(RemoteMR(0, 1, 5), into=b"12345")
 
 
+# RFC 5042 R6.4.3.2-1
 def test_one_qp_more_than_the_ring_permits(join, site):
     host = join.host(site.a, ring=256)
     srdma.SecureQP(host.pd, 100, 100)
@@ -498,6 +506,7 @@ def test_expired_certificate(join, site, pki, tmp_path, caplog):
     assert "the peer's certificate has expired" in caplog.text
 
 
+# RFC 5042 A5.1.1b
 def test_foreign_certificate(join, site, pki, tmp_path, caplog):
     create_ca(tmp_path, "other")
     issue(tmp_path, "spiffe://test/a", tmp_path / "a")
@@ -505,6 +514,7 @@ def test_foreign_certificate(join, site, pki, tmp_path, caplog):
     assert "was issued by another CA" in caplog.text
 
 
+# RFC 5042 A5.1.1b
 def test_unexpected_peer(join, site, pki):
     ours, _ = attempt(join, site, pki, client={"peer": "spiffe://test/somebody-else"})
     assert "spiffe://test/b, which is not allowed" in str(ours)
@@ -519,6 +529,7 @@ def test_no_common_suite(join, site, pki):
     assert "suite" in str(theirs)
 
 
+# review A19
 def test_header_level_needs_both_ends(join, site, pki):
     """Level header is negotiated only if both ends request it."""
     ours, theirs = attempt(
@@ -532,6 +543,7 @@ def test_header_level_needs_both_ends(join, site, pki):
     assert "suite" in str(theirs)
 
 
+# RFC 5042 R5.1.3-1
 def test_unprotected_needs_permission_of_the_worker(join, site, pki):
     worker = site.embedded.start("strict")
     host = join.host(worker)

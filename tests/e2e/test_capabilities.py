@@ -119,6 +119,7 @@ def test_packets_and_read_chunks_end_at_node_boundaries(qp, wide):
         assert qp.read(cap, 63, len(data), timeout=WAIT) == data
 
 
+# RFC 5042 R6.3.5-2
 def test_access_of_zero_bytes(qp, region):
     cap = region.capability(BLOCK, BLOCK, rights=BOTH)
     qp.write(b"", cap, BLOCK, timeout=WAIT)
@@ -220,6 +221,7 @@ OPERATIONS = {
 }
 
 
+# RFC 5042 R6.3.4-1
 def test_only_granted_accesses_pass(join, site, wide):
     """Tries every combination of right, operation, holder, QP and PD."""
     passed = 0
@@ -303,6 +305,7 @@ def _unchecked(token: bytearray) -> Capability:
 # Revocation ---------------------------------------------------------------------------
 
 
+# RFC 5042 X8
 def test_revoke_range(qp, wide, region):
     """Capabilities that touch the range are void inside it and valid outside. New ones work."""
     whole = region.capability(rights=BOTH)
@@ -342,6 +345,7 @@ def test_at_most_64_ranges(qp, wide, region):
     carries(qp, region, region.capability(rights=BOTH))
 
 
+# RFC 5042 X7; review A16
 def test_revoked_capability_stays_void_after_a_new_registration(wide):
     """The same memory is registered again. The old capability is refused under either rkey."""
     memory = bytearray(SIZE)
@@ -359,6 +363,7 @@ def test_revoked_capability_stays_void_after_a_new_registration(wide):
         carries(wide.next()[0], mr, mr.capability(rights=BOTH))
 
 
+# RFC 5042 R6.2.2-1, RA-1, A6.2.2
 def test_writer_racing_with_revoke(pki, site, join):
     """After revoke() has returned, no byte changes."""
     host = join.host(site.b)

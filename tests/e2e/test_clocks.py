@@ -28,6 +28,7 @@ def ended_by(qp: srdma.SecureQP) -> str:
 
 
 @pytest.mark.parametrize("reset", [True, False])
+# RFC 5042 R5.4.5-2
 def test_cut_tcp_connection(relayed, reset):
     """No QP ends with the TCP connection. Clock (b) ends both, with the old secrets."""
     pair, relay = relayed(max_secret_age=AGE)

@@ -37,6 +37,7 @@ def cutting(middle: Middle) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(*[OF // 200] * 4)])
+# review A21
 def test_cut_during_transfers(program: Path, join: Joiner, faults: Faults) -> None:
     with shm_middle(program) as middle:
         pair = join(middle.site)

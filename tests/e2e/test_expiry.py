@@ -36,6 +36,7 @@ def test_not_yet_expired(region, holder):
 
 
 @pytest.mark.parametrize("ago", [1, HOUR])
+# RFC 5042 R6.3.3-1
 def test_expired(region, ago):
     pair, mr = region
     capability = grant(mr, int(time.time()) - ago)

@@ -41,6 +41,7 @@ def wait_for_no_legs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("parent", ["use"], indirect=True)
+# review A26
 def test_every_call_in_the_child_raises(site: Site, parent: Parent) -> None:
     parent.works()
     check_refusals(parent.lines)

@@ -145,6 +145,7 @@ ONLY_ROOT = pytest.mark.skipif(
 
 
 @ONLY_ROOT
+# RFC 5042 X6; review A4
 def test_only_the_owner_has_the_keys(pki):
     with ExitStack() as stack:
         scene = Scene(stack, pki)
@@ -172,6 +173,7 @@ def test_only_the_owner_has_the_keys(pki):
 
 
 @ONLY_ROOT
+# RFC 5042 X6; review A43
 def test_no_worker_has_keys_when_the_hosts_have_ended(pki):
     """A43, V23: a dump of a worker after close holds none of them."""
     with ExitStack() as stack:
@@ -189,6 +191,7 @@ def test_no_worker_has_keys_when_the_hosts_have_ended(pki):
 
 
 @ONLY_ROOT
+# review A12
 def test_hosts_have_no_private_keys(pki):
     with ExitStack() as stack:
         scene = Scene(stack, pki)

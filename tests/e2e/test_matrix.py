@@ -206,6 +206,7 @@ def test_new_qps_have_other_keys(both_policies):
     assert len(secrets) == 2 * AGAIN
 
 
+# RFC 5042 R3-5
 def test_leg_takes_one_group_key(both_policies):
     """A leg that has the K_PD of a group refuses another one."""
     ends = both_policies["shared"]

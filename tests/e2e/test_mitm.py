@@ -74,6 +74,7 @@ def check_all_well(load: Load) -> None:
 
 
 @pytest.mark.parametrize("packets", SIZES)
+# RFC 5042 A5.1.3; review A9
 def test_one_packet_in_ten_is_tampered_with(middle: Middle, join: Joiner, packets: int) -> None:
     load = Load(join(middle.site))
     load.run(passed(middle, packets // 20))  # fills memory and caches before the comparison

@@ -97,6 +97,7 @@ def epochs(host) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
+# review A27
 def test_rekeys_under_load(site, join, mode):
     pair = join(site, mode=mode, qps=2)
     before = epochs(pair.a), epochs(pair.b)

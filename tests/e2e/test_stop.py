@@ -65,6 +65,7 @@ def street(request: pytest.FixtureRequest, pki: Path) -> Iterator[Street]:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
+# RFC 5042 A7.1b
 def test_stopped_for_longer_than_the_timeout(street: Street, victim: str) -> None:
     street.four.qp_timeout = SHORT
     street.four.start()

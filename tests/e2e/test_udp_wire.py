@@ -168,6 +168,7 @@ def test_counters_match_the_capture(seen: Seen) -> None:
         assert dropped == {"wire_bytes_sent"}
 
 
+# RFC 5042 R5.3-1
 def test_no_plaintext_on_the_wire(seen: Seen) -> None:
     text = seen.capture.read_bytes()
     assert all(seen.secret[at : at + 16] not in text for at in range(0, SIZE - 16, 997))
@@ -213,6 +214,7 @@ def test_path_with_a_smaller_mtu_ends_the_request(
         join.close()
 
 
+# RFC 5042 R6.4-1, A6.4.4
 def test_flood_of_garbage_is_counted_and_harmless(
     join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_users_gate_the_identity(users: Users) -> None:
     )
 
 
+# RFC 5042 R7.1-1
 def test_program_cannot_use_qps_of_another(users: Users) -> None:
     """Neither by numbers nor by a stolen token."""
     host, agent = users.server(), users.agent("a", users.site.a.control, [NOBODY, STRANGER])

@@ -122,6 +122,7 @@ def test_silent_connections_do_not_delay_a_peer(
     peer.close()
 
 
+# RFC 5042 R6.4.1-2; review A41
 def test_candidates_of_one_address(listening: Listening, mine: Credentials, crowd: Any) -> None:
     other = crowd(listening.address, 1, "127.0.1.1")
     socks = crowd(listening.address, CANDIDATES_PER_ADDRESS + 3, "127.0.1.2")
@@ -475,6 +476,7 @@ def test_arrival_at_a_listener_of_another_user() -> None:
     assert arrivals.take(number, 7) is meeting
 
 
+# RFC 5042 R6.4.1-2
 def test_limits_of_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a listener, and of an identity there. Peers are looked at only if there are too many."""
     monkeypatch.setattr(admission, "ARRIVALS_MAX", 3)

@@ -48,6 +48,7 @@ FAULT_WISH = 666  # of the renewal in which the test's fault happens
 # A program that does not read --------------------------------------------------------
 
 
+# RFC 5042 A2.2.7
 def test_program_that_does_not_read_its_channel() -> None:
     """Its channel is closed, and the memory for its events has a limit."""
 

@@ -188,6 +188,7 @@ def test_dead_and_absent_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ("", "x86_64", "note"),
     ],
 )
+# review A44
 def test_aes(cpuinfo: str, machine: str, state: str) -> None:
     assert cli_doctor.aes(cpuinfo, machine).state == state
 

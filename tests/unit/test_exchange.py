@@ -94,6 +94,7 @@ def test_server_takes_the_first_permitted_suite_of_the_client() -> None:
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x20, 0x80, 0xFF])
+# RFC 5042 R5.4.4-1, A5.0; review A22
 def test_every_edited_byte_of_offer_and_choice_aborts(mask: int) -> None:
     """Even a man in the middle that could edit inside TLS is detected by the transcript hash."""
     offer, choice = until_choice(*pair())

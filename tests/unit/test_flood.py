@@ -101,6 +101,7 @@ def hello(sock: socket.socket, credentials: Credentials) -> BlockingTLS:
     return made
 
 
+# RFC 5042 A6.4.4
 def test_handshakes_of_other_addresses_wait(
     session: tuple[ResumingPeer, Keyex], folder: Path
 ) -> None:

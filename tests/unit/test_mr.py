@@ -179,6 +179,7 @@ def test_refusal_of_the_worker_is_reported_and_leaves_nothing(worker, pd):
 # alloc -------------------------------------------------------------------------
 
 
+# RFC 5042 R6.3.2-1, RA-2, A6.3.2
 def test_alloc_sends_a_memfd(worker, pd):
     contents: list[bytes] = []
 

@@ -74,6 +74,7 @@ def test_hello(a: Worker) -> None:
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="OPENSSL_ia32cap is of x86")
+# review A44
 def test_chacha_is_preferred_without_aes_hardware(tmp_path: Path) -> None:
     """A44: AES by tables leaks by the cache. It is also slower, and the fastest suite is first."""
     masked = "~0x200000200000000:~0x60000000000"  # AES-NI, PCLMULQDQ; VAES, VPCLMULQDQ

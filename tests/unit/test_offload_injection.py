@@ -72,6 +72,7 @@ def owner(memfd: int, how: str) -> Iterator[int]:
     [(USER, "", True), (OTHER, "", False), (USER, "undumpable", False)],
     ids=["same user", "another user", "owner is not dumpable"],
 )
+# review A20
 def test_descriptors_of_another_process(a: Worker, attacker: int, how: str, succeeds: bool) -> None:
     """V10, A20."""
     client = a.client()

@@ -64,6 +64,7 @@ def refused(
         (LOCAL_WRITE, WRITTEN, True),
     ],
 )
+# RFC 5042 R6.3.6-1, A6.3.6
 def test_rights_of_two_programs(
     a: Worker, other: Client, fd: int, mine: int, theirs: int, permitted: bool
 ) -> None:
@@ -82,6 +83,7 @@ def test_rights_of_two_programs(
     ("first", "length", "permitted"),
     [(PAGE, PAGE, False), (2 * PAGE - 1, 10, False), (0, PAGE + 1, False), (2 * PAGE, PAGE, True)],
 )
+# RFC 5042 A6.2.3
 def test_bytes_of_two_programs(
     a: Worker, other: Client, fd: int, first: int, length: int, permitted: bool
 ) -> None:

@@ -112,6 +112,7 @@ def make_region(client: Client, leg: int) -> None:
         ("bytes", make_region, PAGE, 0, "bytes of registered memory"),
     ],
 )
+# RFC 5042 R6.4.1-1
 def test_a_limit_stops_the_greedy_program_only(
     a: Worker,
     agent: Control,
@@ -233,6 +234,7 @@ def is_alive(client: Client) -> bool:
         return False
 
 
+# RFC 5042 A6.4.1
 def test_the_greedy_leaves_qps_to_a_neighbour(tmp_path: Path) -> None:
     with worker(tmp_path, "a", "--max-qps", "256") as found:
         greedy = found.client()
@@ -248,6 +250,7 @@ def test_the_greedy_leaves_qps_to_a_neighbour(tmp_path: Path) -> None:
             neighbour.init(other)
 
 
+# RFC 5042 A6.4.1
 def test_sparse_memory_leaves_address_space_to_a_neighbour(a: Worker) -> None:
     """V9: regions of a memfd without pages took all of the worker's address space."""
     size = 2**40

@@ -93,6 +93,7 @@ def test_memory_is_in_memfds(a: Worker) -> None:
 
 
 @pytest.mark.usefixtures("agent")
+# RFC 5042 R3-2
 def test_bytes_and_regions_are_counted(a: Worker) -> None:
     client = restricted(a, Limits(regions=2, bytes=3 * PAGE))
     leg, _ = client.open()

@@ -114,6 +114,7 @@ static int check_aligned(struct srdma_conn *conn,
 		      "in its memfd are the same modulo 8: use pd.alloc()");
 }
 
+/* RFC 5042 R7.3-1, R2.2.2-1, A6.5a, A7.3 */
 int srdma_shm_region_open(struct srdma_conn *conn,
 			  const struct srdma_region_params *p,
 			  struct srdma_region **out)

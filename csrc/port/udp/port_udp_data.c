@@ -45,6 +45,7 @@ static void set_blocked(struct srdma_udp_port *port, int blocked)
 }
 
 /* The first datagram cannot be sent: drop it; the protocol recovers losses. */
+/* RFC 5042 R2.1-1 */
 static void lose(struct srdma_udp_port *port, int err)
 {
 	if (err == EMSGSIZE)

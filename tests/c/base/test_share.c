@@ -29,6 +29,7 @@ static void take(int i, int n)
 		srdma_share_take(&groups, &holder[i]);
 }
 
+/* RFC 5042 R6.4.3.1-1 */
 static void test_larger_groups_give_way_first(void **state)
 {
 	(void)state;

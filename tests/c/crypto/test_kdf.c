@@ -106,6 +106,7 @@ static size_t unhex(uint8_t *out, const char *hex)
 	return n;
 }
 
+/* review A30 */
 static void test_reference_vectors(void **state)
 {
 	(void)state;
@@ -228,6 +229,7 @@ static void test_argument_limits(void **state)
 }
 
 /* Every input matters, including the requested length. */
+/* review A23 */
 static void test_every_input_changes_output(void **state)
 {
 	uint8_t context[2] = { 1, 2 }, parent[32] = { 9 }, out[6][16];

@@ -151,6 +151,7 @@ static int open_any_tag(struct srdma_suite_ctx *c,
 }
 
 /* A suite that accepts a wrong tag fails its self-test. */
+/* review A28 */
 static void test_selftest_detects_accepted_tag(void **state)
 {
 	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gmac");
@@ -192,6 +193,7 @@ static void test_wrong_key_size_is_refused(void **state)
 	assert_null(ctx);
 }
 
+/* review A29 */
 static void test_tag_lengths(void **state)
 {
 	/*
@@ -308,6 +310,7 @@ static void flip_all(struct bench *b, uint8_t *p, size_t size)
 	assert_int_equal(open(b, b->open, TEXT_LEN), 0);
 }
 
+/* RFC 5042 X5 */
 static void test_every_flipped_bit_is_detected(void **state)
 {
 	(void)state;

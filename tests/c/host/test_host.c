@@ -340,6 +340,7 @@ static void test_recv_record(void **state)
 	assert_int_equal(rec.imm, 9);
 }
 
+/* RFC 5042 R2.2.7-1, A2.2.7 */
 static void test_qp_event_once(void **state)
 {
 	struct nic *n = *state;

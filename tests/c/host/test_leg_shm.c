@@ -221,6 +221,7 @@ static void test_too_long_descriptor_ends_leg(void **state)
  * A program fills its socket and clears O_NONBLOCK, and does not read: the port
  * goes on with other legs.
  */
+/* RFC 5042 R6.4.6-1, R07-2 */
 static void test_hostile_host_does_not_block_others(void **state)
 {
 	struct shm_leg *f = *state;
@@ -309,6 +310,7 @@ static void test_illegal_legs_are_refused(void **state)
 	close(eventfd);
 }
 
+/* RFC 5042 A7.1a */
 static void test_many_legs_are_served_fairly(void **state)
 {
 	struct shm_leg *f = *state;

@@ -136,6 +136,7 @@ static void test_a_limit_refuses_its_account_only(void **state)
 	srdma_ledger_destroy(l);
 }
 
+/* RFC 5042 R6.4.1-1 */
 static void test_a_minimum_survives_a_neighbour_who_takes_all(void **state)
 {
 	struct srdma_ledger *l = ledger_of(100, 0);
@@ -594,6 +595,7 @@ static void step(struct model *m, uint32_t *seed)
 	}
 }
 
+/* RFC 5042 R3-4 */
 static void test_random_calls_keep_the_rule(void **state)
 {
 	struct model m = { .l = ledger_of(CAPACITY, 1), .group_limit = 120 };

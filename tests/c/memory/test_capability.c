@@ -123,6 +123,7 @@ static void all_ranges(uint64_t len, unsigned limit)
 	srdma_memkey_cache_wipe(&cache);
 }
 
+/* RFC 5042 R6.3.4-1; review A13 */
 static void test_every_range_grants_exactly(void **state)
 {
 	(void)state;
@@ -468,6 +469,7 @@ static void try_all(const struct srdma_capability *cap)
 	}
 }
 
+/* review A17 */
 static void test_rights_of_token_and_operation(void **state)
 {
 	const struct srdma_memtree t = region(64 * 13 - 5, 6, 48);

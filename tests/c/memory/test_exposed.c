@@ -47,6 +47,7 @@ static int is_empty(void)
 }
 
 /* R6.3.6-1: one common byte is enough, at each edge. */
+/* RFC 5042 R6.3.6-1 */
 static void test_one_byte_is_an_overlap(void **state)
 {
 	static const struct {
@@ -77,6 +78,7 @@ static void test_one_byte_is_an_overlap(void **state)
 }
 
 /* R6.3.6-1, R6.3.6-2: which pairs of rights conflict. */
+/* RFC 5042 R6.3.6-1 */
 static void test_matrix_of_rights(void **state)
 {
 	(void)state;

@@ -352,6 +352,7 @@ static void try_current(void)
 	assert_int_equal(srdma_memguard_current(guard, at, lo, hi), current);
 }
 
+/* RFC 5042 X8 */
 static void test_random_revocations_match_model(void **state)
 {
 	static const struct {
@@ -464,6 +465,7 @@ static void test_revoked_ranges_are_limited(void **state)
  * An equal registration has the same keys. It has other keys if only the salt,
  * only the rkey or only the parent key differs.
  */
+/* review A16 */
 static void test_keys_of_registrations_differ(void **state)
 {
 	static const uint8_t other_pd[SRDMA_MEMKEY_LEN] = "another K_PDmem";

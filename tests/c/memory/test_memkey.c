@@ -78,6 +78,7 @@ static void see_tree(const struct srdma_memtree *t, const uint8_t *mr_key)
 	}
 }
 
+/* review A8 */
 static void test_different_inputs_give_different_keys(void **state)
 {
 	(void)state;

@@ -14,6 +14,7 @@
 
 static struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX];
 
+/* review A13 */
 static void test_limits(void **state)
 {
 	static const struct {
@@ -170,6 +171,7 @@ static void check_cover(const struct srdma_memtree *t, uint64_t lo, uint64_t hi)
 }
 
 /* Every range of whole granules of every region of up to 64 blocks. */
+/* RFC 5042 A6.3.4 */
 static void test_every_cover_is_smallest(void **state)
 {
 	(void)state;

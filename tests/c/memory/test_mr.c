@@ -72,6 +72,7 @@ static void expect(struct srdma_mr_want want, enum srdma_reason reason)
 }
 
 /* Both the region's start and the access's start and length vary. */
+/* RFC 5042 R6.2.1-1, A6.3.1 */
 static void test_bounds(void **state)
 {
 	static const struct {
@@ -110,6 +111,7 @@ static void test_bounds(void **state)
 }
 
 /* A key is found by all its bits, not by its bucket. */
+/* RFC 5042 A6.1.1b */
 static void test_key(void **state)
 {
 	struct srdma_mr_want want = whole();
@@ -124,6 +126,7 @@ static void test_key(void **state)
 }
 
 /* Each right permits its own operation only; local reads need none. */
+/* RFC 5042 R6.3.5-1, A6.3.5 */
 static void test_rights(void **state)
 {
 	static const uint32_t rights[] = { SRDMA_ACCESS_LOCAL_WRITE, WRITE,
@@ -144,6 +147,7 @@ static void test_rights(void **state)
 	}
 }
 
+/* RFC 5042 R6.1.1-1, R6.1.1-2, R2.2.2-2 */
 static void test_pd_and_scope(void **state)
 {
 	struct srdma_mr_want want = whole();
@@ -185,6 +189,7 @@ static void test_scope_of_an_identity(void **state)
 	}
 }
 
+/* RFC 5042 A6.1.1b */
 static void test_deregistered_region(void **state)
 {
 	(void)state;

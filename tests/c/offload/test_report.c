@@ -97,6 +97,7 @@ static void slow_reader(int reader)
 	report_out_destroy(out);
 }
 
+/* RFC 5042 R2.2.7-1 */
 static void test_slow_reader_loses_whole_lines(void **state)
 {
 	(void)state;

@@ -203,6 +203,7 @@ static void test_hello_has_process_and_gid(void **state)
 	end(&s);
 }
 
+/* RFC 5042 R6.2.2-2 */
 static void test_revoke_waits_for_dma(void **state)
 {
 	static const struct {
@@ -240,6 +241,7 @@ static void test_revoke_without_dma_is_immediate(void **state)
 	end(&s);
 }
 
+/* RFC 5042 R6.2.2-2 */
 static void test_dereg_waits_for_dma(void **state)
 {
 	struct scene s;
@@ -392,6 +394,7 @@ static unsigned request_of_user(const struct scene *s, unsigned i,
  * Requests for a leg or its QPs are accepted only from the connection that
  * opened the leg and from those that attached to it.
  */
+/* RFC 5042 R3-1, R2.3.4-1 */
 static void test_leg_of_other_clients_is_refused(void **state)
 {
 	struct srdma_ctl_msg m;
@@ -409,6 +412,7 @@ static void test_leg_of_other_clients_is_refused(void **state)
 	end(&s);
 }
 
+/* review A20 */
 static void test_wrong_token_attaches_no_leg(void **state)
 {
 	const struct srdma_ctl_msg attach = { .kind = SRDMA_CTL_ATTACH,

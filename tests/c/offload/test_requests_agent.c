@@ -35,6 +35,7 @@ static void begin(struct scene *s, int agent_only)
 
 /* --- the role --------------------------------------------------------------- */
 
+/* RFC 5042 R6.5-1 */
 static void test_users_that_may_be_the_agent(void **state)
 {
 	static const struct {
@@ -62,6 +63,7 @@ static void test_users_that_may_be_the_agent(void **state)
 }
 
 /* Until its last connection ends, no other process becomes the agent. */
+/* RFC 5042 A6.5b */
 static void test_one_process_is_the_agent(void **state)
 {
 	struct scene s;
@@ -167,6 +169,7 @@ static void test_requests_without_an_agent(void **state)
 	scene_end(&s);
 }
 
+/* RFC 5042 R3-1 */
 static void test_requests_reserved_by_an_agent(void **state)
 {
 	struct scene s;

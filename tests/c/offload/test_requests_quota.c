@@ -159,6 +159,7 @@ static void test_illegal_quotas(void **state)
 	scene_end(&s);
 }
 
+/* RFC 5042 R3-4 */
 static void test_a_quota_holds_for_its_account(void **state)
 {
 	struct srdma_ctl_msg m =

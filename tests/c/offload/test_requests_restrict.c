@@ -238,6 +238,7 @@ static void test_requests_of_the_agent(void **state)
 	}
 }
 
+/* RFC 5042 R6.5-1 */
 static void test_requests_of_programs(void **state)
 {
 	struct scene s;
@@ -301,6 +302,7 @@ static void test_legs_of_others(void **state)
 }
 
 /* Only over shared memory is there another kind of memory. */
+/* RFC 5042 A6.5a */
 static void test_memory_is_a_memfd(void **state)
 {
 	struct srdma_port shm;
@@ -331,6 +333,7 @@ static void test_memory_is_a_memfd(void **state)
 
 /* --- limits ------------------------------------------------------------------ */
 
+/* review A41 */
 static void test_limit_of_connections(void **state)
 {
 	struct srdma_ctl_restrict two = many, other = many;

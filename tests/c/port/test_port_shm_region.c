@@ -141,6 +141,7 @@ static void test_mapped_region(void **state)
 	close(fd);
 }
 
+/* RFC 5042 R7.3-1, R2.2.2-1 */
 static void test_illegal_regions_are_refused(void **state)
 {
 	struct shm_leg *f = *state;
@@ -338,6 +339,7 @@ static void test_atomics_unmapped(void **state)
 	f->port->ops->region_close(region);
 }
 
+/* RFC 5042 R7.3-1 */
 static void test_read_only_memory_fails_dma(void **state)
 {
 	struct shm_leg *f = *state;
@@ -434,6 +436,7 @@ static int nobodys_worker(int parent)
 	return strstr(port->why, "pd.alloc()") ? 0 : 4;
 }
 
+/* RFC 5042 R7.3-1, A6.5a, A7.3 */
 static void test_process_of_other_user_is_refused(void **state)
 {
 	int parent = getpid(), status;
@@ -452,6 +455,7 @@ static void test_process_of_other_user_is_refused(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* RFC 5042 A7.3 */
 static void test_unmapped_region_needs_process(void **state)
 {
 	struct shm_leg *f = *state;

@@ -555,6 +555,7 @@ static void test_datagram_refused_by_kernel_is_lost(void **state)
 }
 
 /* ICMP errors of a port that is not open do not disturb other connections. */
+/* RFC 5042 R2.1-1 */
 static void test_icmp_errors_are_ignored(void **state)
 {
 	struct world *w = *state;

@@ -334,6 +334,7 @@ static void test_fenced_write_waits_for_read(void **state)
 }
 
 /* Record writing stops at a full ring and resumes when the host consumes. */
+/* RFC 5042 R6.4.3.2-2, A6.4.3.2b */
 static void test_full_record_ring_is_not_overrun(void **state)
 {
 	struct pair p;

@@ -272,6 +272,7 @@ static void test_stale(void **state)
 }
 
 /* A NAK or CLOSE with a wrong tag has no effect. */
+/* RFC 5042 X2 */
 static void test_forged_end(void **state)
 {
 	static const uint8_t kinds[][2] = {
@@ -376,6 +377,7 @@ static void test_credits(void **state)
  * A SEND starts only while the number of earlier SENDs is below the credit.
  * Both are compared modulo 2^32.
  */
+/* review A42 */
 static void test_credit_wraps(void **state)
 {
 	const struct srdma_desc d = { .opcode = SRDMA_DESC_SEND, .id = 1 };

@@ -166,6 +166,7 @@ static int has_path(int i)
 	return srdma_path_conn(qp) != NULL;
 }
 
+/* RFC 5042 A6.4.1 */
 static void test_an_identity_keeps_addresses_up_to_its_limit(void **state)
 {
 	(void)state;

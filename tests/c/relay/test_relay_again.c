@@ -17,6 +17,7 @@ enum { MS = 1000000 };
 /* --- READs ---------------------------------------------------------------- */
 
 /* Each repetition is answered, with a full access check every time. */
+/* review A2 */
 static void test_repeated_read_is_answered_again(void **state)
 {
 	struct side *target;
@@ -90,6 +91,7 @@ static void test_malformed_repeated_read_is_dropped(void **state)
  * A zero-length READ ends with its only READ_REQUEST, so that the position
  * passes it at once. It is still answered when it is repeated.
  */
+/* RFC 5042 R6.3.5-2 */
 static void test_empty_read_may_be_repeated(void **state)
 {
 	struct scene s;
@@ -154,6 +156,7 @@ static int full(void *ctx, int side)
  * A repetition of bytes that a slot has yet to send is dropped. A repetition of
  * bytes that it has sent gets a slot of its own.
  */
+/* review A2 */
 static void test_repeated_read_of_sent_bytes_gets_new_slot(void **state)
 {
 	struct scene s;
@@ -181,6 +184,7 @@ static void test_repeated_read_of_sent_bytes_gets_new_slot(void **state)
  * Without a free slot a new request waits and a repetition is dropped. Neither
  * is an error.
  */
+/* RFC 5042 R6.4.3.3-1 */
 static void test_no_free_slot_new_read_waits(void **state)
 {
 	struct scene s;
@@ -208,6 +212,7 @@ static void test_no_free_slot_new_read_waits(void **state)
 }
 
 /* One slot in four is reserved for repetitions. */
+/* RFC 5042 RA-3 */
 static void test_one_slot_is_reserved_for_repetitions(void **state)
 {
 	struct scene s;
@@ -234,6 +239,7 @@ static void test_one_slot_is_reserved_for_repetitions(void **state)
  * While a read chunk waits for a slot, the next request waits as well, although
  * it could follow the chunk before.
  */
+/* RFC 5042 R6.4.3.3-3 */
 static void test_request_waits_behind_waiting_chunk(void **state)
 {
 	struct scene s;
@@ -256,6 +262,7 @@ static void test_request_waits_behind_waiting_chunk(void **state)
 }
 
 /* Two read chunks wait in order, and the next request waits behind both. */
+/* RFC 5042 A6.4.3.3 */
 static void test_request_waits_behind_two_waiting_chunks(void **state)
 {
 	struct scene s;
@@ -283,6 +290,7 @@ static void test_request_waits_behind_two_waiting_chunks(void **state)
  * lost. The next request does not wait for it, because acks report no gap. The
  * chunk is answered when it is repeated.
  */
+/* RFC 5042 A6.4.3.3 */
 static void test_chunk_without_room_is_dropped_and_repeated(void **state)
 {
 	struct scene s;
@@ -416,6 +424,7 @@ static void test_lost_nak_is_repeated(void **state)
 }
 
 /* A packet that fails its tag is counted and gets no NAK. */
+/* RFC 5042 R6.1.1-5, A5.1.1c */
 static void test_forged_packet_gets_no_nak(void **state)
 {
 	struct srdma_packet bad;
@@ -456,6 +465,7 @@ static void test_forged_packet_gets_no_nak(void **state)
 }
 
 /* A CLOSE is repeated until the QP is destroyed. */
+/* review A39 */
 static void test_lost_close_is_repeated(void **state)
 {
 	struct scene s;

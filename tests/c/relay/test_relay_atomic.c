@@ -502,6 +502,7 @@ static void test_dropped_early_atomics_free_buffers(void **state)
  * Without a free response slot an atomic and the requests behind it wait. One
  * slot is reserved for repetitions.
  */
+/* RFC 5042 R6.4.3.3-1 */
 static void test_no_free_slot_atomics_wait(void **state)
 {
 	struct scene s;

@@ -192,6 +192,7 @@ static void test_short_recv_completes_after_its_dma(void **state)
 }
 
 /* A QP that fails keeps its receives until no DMA writes to them. */
+/* review A25 */
 static void test_failed_qp_completes_after_its_dma(void **state)
 {
 	const struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
@@ -508,6 +509,7 @@ static void test_too_long_message_is_refused(void **state)
 }
 
 /* A host that never consumes gets no more records than its ring holds. */
+/* RFC 5042 R6.4.3.2-2, R6.4.6-1, A6.4.6, A7.1b */
 static void test_host_that_never_consumes_does_not_overrun_ring(void **state)
 {
 	struct srdma_desc credit = { .opcode = SRDMA_DESC_CREDIT };

@@ -641,6 +641,7 @@ static void expect_refused(struct world *w, uint32_t handle, uint8_t op,
 		assert_int_equal(w->p.side[0].memory[i], 0x66);
 }
 
+/* review A17 */
 static void test_holder_and_expiry(void **state)
 {
 	enum { SOON = 1000, CLOCK = SOON - 1 };

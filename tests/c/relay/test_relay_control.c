@@ -22,6 +22,7 @@ static int open_leg(struct pair *p, uint32_t ring, struct srdma_leg **leg)
 	return srdma_relay_leg_open(p->side[0].relay, &lp, leg, &answer);
 }
 
+/* RFC 5042 R2.2.4-3 */
 static void test_legs(void **state)
 {
 	struct pair p;
@@ -56,6 +57,7 @@ static void test_legs(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 R3-2 */
 static void test_regions(void **state)
 {
 	struct pair p;
@@ -164,6 +166,7 @@ static void test_limit_of_qps(void **state)
 }
 
 /* Each QP reserves the records that it may need in the leg's ring. */
+/* RFC 5042 R6.4.3.2-1, R6.4.3.2-3, R6.4.3.2-4, A6.4.3.2a */
 static void test_qps_share_completion_ring(void **state)
 {
 	struct srdma_qp_info first, last;
@@ -204,6 +207,7 @@ static int distinct(const uint32_t *values, int n)
  * Of 100 random bytes at least 70 differ, and of 100 random numbers of 7 bits
  * at least 55.
  */
+/* RFC 5042 R5.1.1-1, R6.1.1-4 */
 static void test_names_are_random(void **state)
 {
 	enum { N = 100 };
@@ -279,6 +283,7 @@ static void test_processes_share_no_qpn(void **state)
 }
 
 /* A leg has no access to the regions and QPs of another leg. */
+/* RFC 5042 R3-1, R7.1-1 */
 static void test_other_leg_is_refused(void **state)
 {
 	const struct pair_region region = {
@@ -379,6 +384,7 @@ static void test_keys(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 R7.2-1, A7.2 */
 static void test_relay_params(void **state)
 {
 	static const struct srdma_relay_params rows[] = {

@@ -222,6 +222,7 @@ static void test_each_add_once_on_ordered_wire(void **state)
 	count(64);
 }
 
+/* review A15 */
 static void test_each_add_once_on_reordering_wire(void **state)
 {
 	(void)state;

@@ -298,6 +298,7 @@ static void check(uint8_t opcode, const char *name)
 	assert_int_equal(bad, 0);
 }
 
+/* RFC 5042 A6.4.4 */
 static void test_writes_keep_their_share(void **state)
 {
 	(void)state;

@@ -102,6 +102,7 @@ static void try(int read, enum event event, int forged, uint32_t reason)
 	pair_close(&p);
 }
 
+/* RFC 5042 R6.2.1-2 */
 static void test_kept_packets_are_checked_when_executed(void **state)
 {
 	static const struct {

@@ -173,6 +173,7 @@ static void begin_program(struct program *a, const char *name)
 	assert_true(a->token_len > 0);
 }
 
+/* RFC 5042 R6.4.1-1; review A41 */
 static void test_each_limit_stops_the_greedy_program_only(void **state)
 {
 	(void)state;
@@ -200,6 +201,7 @@ static void test_each_limit_stops_the_greedy_program_only(void **state)
 	}
 }
 
+/* RFC 5042 R7.2-2 */
 static void test_a_greedy_program_leaves_the_minimum_of_others(void **state)
 {
 	struct program greedy, neighbour;
@@ -272,6 +274,7 @@ static void write_bytes(int i, uint32_t length)
 	pair_expect(&p, 0, 7, 0);
 }
 
+/* RFC 5042 R6.4.1-1, R6.4.1-2 */
 static void test_an_identity_at_its_limit_gets_no_keys(void **state)
 {
 	uint32_t reason;
@@ -336,6 +339,7 @@ static struct srdma_qp_report report_of(uint32_t qpn)
 	}
 }
 
+/* RFC 5042 R6.4.4-1; review A46 */
 static void test_qps_and_identities_have_counters(void **state)
 {
 	struct srdma_account_counts c;
@@ -434,6 +438,7 @@ static void test_without_an_idle_time_no_qp_is_ended(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 R6.4.2-1, A6.4.2 */
 static void test_the_idlest_qp_gives_way(void **state)
 {
 	struct srdma_qp_info info;
@@ -503,6 +508,7 @@ static void test_a_limit_ends_no_other_qp(void **state)
 }
 
 /* An identity whose share others need, while the program has room. */
+/* RFC 5042 R6.4.2-1 */
 static void test_qps_of_an_idle_identity_give_way(void **state)
 {
 	(void)state;
@@ -623,6 +629,7 @@ static void check(const struct world *w)
 				want[a][res]);
 }
 
+/* RFC 5042 R3-2 */
 static void test_the_ledger_has_what_the_relay_has(void **state)
 {
 	struct world w = { .seed = 42 };

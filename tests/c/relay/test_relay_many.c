@@ -136,6 +136,7 @@ static void close_many(void)
 	}
 }
 
+/* RFC 5042 R6.4.2-1 */
 static void test_idle_qps_free_their_tables(void **state)
 {
 	(void)state;

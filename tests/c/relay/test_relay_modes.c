@@ -393,6 +393,7 @@ static void test_leg_adopts_group_key_once(void **state)
  * A leg in a trust group has no QPs outside the group, because every member
  * could derive their keys.
  */
+/* RFC 5042 R3-3 */
 static void test_leg_in_group_serves_members_only(void **state)
 {
 	struct srdma_qp_secret_answer answer;
@@ -657,6 +658,7 @@ static void many_lives(const struct policy *policy, struct tape *t)
 	pair_close(&p);
 }
 
+/* RFC 5042 A5.4.1; review A3 */
 static void test_replay_to_other_generation_fails(void **state)
 {
 	struct tape *t = calloc(1, sizeof(*t));

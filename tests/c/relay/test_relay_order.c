@@ -110,6 +110,7 @@ static void write_in_any_order(struct scene *s, uint64_t id, uint32_t n)
  * A program that sees the last byte of a WRITE sees it after all packets of the
  * WRITE were verified: what is placed is a prefix at any time (A40).
  */
+/* review A40 */
 static void test_last_byte_is_placed_last(void **state)
 {
 	struct scene s;
@@ -248,6 +249,7 @@ static void test_lost_last_packet_is_reported(void **state)
 /*
  * A request that was executed is not executed again, nor is its kept duplicate.
  */
+/* review A15 */
 static void test_duplicates_are_not_executed(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .length = PIECE };
@@ -408,6 +410,7 @@ static void test_requests_in_random_order(void **state)
  * A kept SEND consumes a RECV that is posted later, or is refused for lack of
  * one.
  */
+/* RFC 5042 R2.3.5-1 */
 static void test_kept_send_needs_recv_at_execution(void **state)
 {
 	(void)state;
@@ -582,6 +585,7 @@ static void test_every_end_frees_kept_packets(void **state)
  * If the peer does not fill a gap, kept packets are dropped after a while and
  * reported as missing again. Its PINGs do not prolong that time.
  */
+/* RFC 5042 R6.4.3.1-3, A6.4.3.1b */
 static void test_unfilled_gap_loses_kept_packets(void **state)
 {
 	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
@@ -634,6 +638,7 @@ static void post(struct scene *s, int i, uint8_t opcode, uint32_t len)
  * Peers that leave gaps on all QPs but one occupy at most half of the buffers:
  * the last QP works in both directions.
  */
+/* RFC 5042 R6.4.3.1-1 */
 static void test_gaps_leave_buffers_to_other_qps(void **state)
 {
 	static const uint32_t bufs[] = { 66, 70, 80, 256, 1024 };
@@ -736,6 +741,7 @@ static void test_close_waits_for_kept_packets(void **state)
  * Packets beyond the request credit or the message size are neither kept nor
  * reported as gaps.
  */
+/* RFC 5042 A6.4.3.1a */
 static void test_packets_beyond_credit_are_not_kept(void **state)
 {
 	struct srdma_packet p;

@@ -406,6 +406,7 @@ test_victim_of_later_packets_gets_three_times_their_bytes(void **state)
  * the server wants to write: the victim is challenged at each time-out, for at
  * most three times the bytes that the peer sent from anywhere.
  */
+/* RFC 5042 X9 */
 static void test_named_victim_gets_three_times_the_bytes(void **state)
 {
 	struct stranger victim, peer;
@@ -440,6 +441,7 @@ static void test_named_victim_gets_three_times_the_bytes(void **state)
 
 /* A server names the address of a victim: all QPs together send it 16 OPENs at
  * once and one each 20 ms then, and nothing else; the QPs end. */
+/* RFC 5042 X9 */
 static void test_opens_to_a_silent_address_are_limited(void **state)
 {
 	enum { QPS = 20, MS = 16000 };
@@ -488,6 +490,7 @@ static void test_opens_to_a_silent_address_are_limited(void **state)
 
 /* A copy of each packet of the client arrives from elsewhere before it. Requests
  * and responses of both ends pass, and no path changes. */
+/* RFC 5042 A5.1.2 */
 static void test_racer_diverts_nothing(void **state)
 {
 	struct stranger racer;
@@ -514,6 +517,7 @@ static void test_racer_diverts_nothing(void **state)
 }
 
 /* The same from the first packet on. */
+/* RFC 5042 A5.1.2 */
 static void test_racer_of_the_first_packet_diverts_nothing(void **state)
 {
 	struct stranger racer;
@@ -621,6 +625,7 @@ static void open_peer(struct pair *p, struct stranger *a, int named)
 
 /* The peer's address changes, and the former one is silent: the server changes to
  * the new one after a few round trips, and a READ is answered there. */
+/* review A37 */
 static void test_change_of_address_is_followed(void **state)
 {
 	(void)state;

@@ -130,6 +130,7 @@ static uint32_t attempt(uint32_t access, int read, uint64_t at, uint32_t len,
 	return why;
 }
 
+/* review A7 */
 static void test_proof_refusal_table(void **state)
 {
 	enum {
@@ -671,6 +672,7 @@ static void test_refused_write_imm_consumes_no_recv(void **state)
  * Expiry is checked to the second. Before the relay knows the time, every
  * capability with an expiry has expired.
  */
+/* RFC 5042 R6.3.3-1 */
 static void test_expiry(void **state)
 {
 	static const struct {

@@ -100,6 +100,7 @@ static void refused(struct pair *p, struct srdma_desc d, uint32_t reason)
 	pair_expect_none(p, 0);
 }
 
+/* RFC 5042 R6.3.5-1, X4 */
 static void test_remote_access_checks(void **state)
 {
 	enum { BASE = 0, SIZE = 8192 };
@@ -146,6 +147,7 @@ static void test_remote_access_checks(void **state)
 }
 
 /* The end of the range would overflow 2^64. */
+/* RFC 5042 R6.2.1-1 */
 static void test_address_overflow_is_refused(void **state)
 {
 	struct pair p;
@@ -194,6 +196,7 @@ static void test_scope_of_another_identity_is_refused(void **state)
 	}
 }
 
+/* RFC 5042 R6.1.1-2, R6.1.1-3, R2.2.4-1, A6.1.1a */
 static void test_other_scope_or_pd_is_refused(void **state)
 {
 	struct pair p;
@@ -346,6 +349,7 @@ static void test_recv_with_bad_key_fails_send(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 A6.4.3.1a */
 static void test_send_without_recv_fails_at_deadline(void **state)
 {
 	struct pair p;
@@ -390,6 +394,7 @@ static enum srdma_mem_fate meddle(void *ctx, struct srdma_mem_datagram *d)
 }
 
 /* Loss and tampering are counted, and the packet is sent again. */
+/* review A9 */
 static void test_lost_or_changed_packet_is_resent(void **state)
 {
 	(void)state;
@@ -419,6 +424,7 @@ static void test_lost_or_changed_packet_is_resent(void **state)
 	}
 }
 
+/* RFC 5042 A5.4.1; review A46 */
 static void test_replayed_packets_are_refused(void **state)
 {
 	struct meddler m = { 0 };
@@ -500,6 +506,7 @@ static void test_silent_peer_ends_qp(void **state)
 }
 
 /* Datagrams without a header, for an unknown QP, or for a QP without keys. */
+/* RFC 5042 A5.1.1c; review A5 */
 static void test_stray_datagrams_are_counted(void **state)
 {
 	struct pair p;
@@ -682,6 +689,7 @@ static void check_illegal(const struct illegal *row)
 	pair_close(&p);
 }
 
+/* RFC 5042 R6.4.5-1, A6.4.5 */
 static void test_illegal_requests(void **state)
 {
 	(void)state;
@@ -690,6 +698,7 @@ static void test_illegal_requests(void **state)
 }
 
 /* Verified responses and acks without a request have no effect. */
+/* RFC 5042 A6.2.1, X2 */
 static void test_unsolicited_packets_have_no_effect(void **state)
 {
 	static const uint8_t ones[64] = { 1, 1, 1 };
@@ -748,6 +757,7 @@ static void test_ack_of_unsent_request_completes_nothing(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 R6.4.4-1 */
 static void test_forgery_limit_ends_qp(void **state)
 {
 	struct meddler m = { 0 };
@@ -819,6 +829,7 @@ static void test_dma_failure_ends_request(void **state)
 	}
 }
 
+/* RFC 5042 R07-2 */
 static void test_bad_descriptor_ends_qp(void **state)
 {
 	struct pair p;

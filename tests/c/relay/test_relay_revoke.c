@@ -268,6 +268,7 @@ static void test_revoked_range_is_refused(void **state)
 /*
  * A WRITE that reaches a revoked range: the bytes before the range are placed.
  */
+/* review A40 */
 static void test_write_into_revoked_range_places_bytes_before(void **state)
 {
 	struct guarded g;
@@ -554,6 +555,7 @@ static int race(uint64_t seed)
 	return r != 0;
 }
 
+/* RFC 5042 R6.2.2-2 */
 static void test_no_byte_changes_after_revocation(void **state)
 {
 	int waited = 0;
@@ -590,6 +592,7 @@ static void end_capability(struct guarded *g, enum end end)
  * 10,000 times: delegate, access, revoke, and access again. The second access
  * uses the current rkey of the buffer, so that only the keys can refuse it.
  */
+/* RFC 5042 A6.3.3 */
 static void test_ended_capability_is_never_accepted(void **state)
 {
 	static struct srdma_capability cap;

@@ -82,6 +82,7 @@ static void soil(int side)
 	assert_false(is_clean(side));
 }
 
+/* review A12 */
 static void test_control_calls_leave_no_key(void **state)
 {
 	const struct srdma_memkey_bearer bearer = { .expiry = 77 };
@@ -146,6 +147,7 @@ static void test_drop_and_deregistration_leave_no_key(void **state)
 	assert_true(is_clean(1));
 }
 
+/* RFC 5042 X6 */
 static void test_leg_close_leaves_no_key(void **state)
 {
 	uint32_t key, handle;
@@ -195,6 +197,7 @@ static void expect_no_leak(void)
 	assert_int_equal(leaks, 0);
 }
 
+/* review A36, A43 */
 static void test_freed_memory_holds_no_secret(void **state)
 {
 	struct srdma_leg *leg = p.side[0].leg;

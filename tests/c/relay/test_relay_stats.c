@@ -134,6 +134,7 @@ static void test_qp_without_keys_is_not_counted(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 R6.4.4-1 */
 static void test_key_cache_counters(void **state)
 {
 	const struct srdma_stats *s;
@@ -161,6 +162,7 @@ static void test_key_cache_counters(void **state)
 }
 
 /* One end makes one proof per packet, the other end verifies it. */
+/* review A46 */
 static void test_proof_counters(void **state)
 {
 	const struct pair_region region = {

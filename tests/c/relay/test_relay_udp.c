@@ -286,6 +286,7 @@ static void test_responses_on_other_connection_cause_no_reconnect(void **state)
  * Replays all packets from other addresses with a valid ICRC. Nothing is
  * executed, no connection is kept, and the QP stays on its path.
  */
+/* RFC 5042 A5.1.2 */
 static void test_replay_from_other_addresses_is_ignored(void **state)
 {
 	struct srdma_conn *wire;
@@ -316,6 +317,7 @@ static void test_replay_from_other_addresses_is_ignored(void **state)
 	pair_close(&p);
 }
 
+/* RFC 5042 A5.1.1a; review A24, A45 */
 static void test_forged_packets_are_ignored(void **state)
 {
 	uint8_t packet[128 + SRDMA_ICRC_LEN];

@@ -76,6 +76,7 @@ static void expect_empty(struct srdma_read_chunks *t)
 	assert_int_equal(t->wanted, 0);
 }
 
+/* review A11 */
 static void test_responses_in_any_order(void **state)
 {
 	static const uint32_t order[] = { 2, 0, 4, 1, 3 };
@@ -97,6 +98,7 @@ static void test_responses_in_any_order(void **state)
 }
 
 /* A response that does not match an outstanding range is refused. */
+/* RFC 5042 A6.2.1 */
 static void test_unexpected_responses_are_refused(void **state)
 {
 	struct srdma_read_chunks t;
@@ -169,6 +171,7 @@ static void test_missing_ranges_are_requested_again(void **state)
  * The peer has one response slot: missing ranges are requested one after the
  * other.
  */
+/* RFC 5042 R6.4.3.3-2 */
 static void test_one_slot_requests_ranges_in_turn(void **state)
 {
 	struct srdma_read_chunks t;
@@ -433,6 +436,7 @@ static void test_lost_atomic_is_requested_again(void **state)
  * The peer keeps a limited number of results, counted from the oldest
  * unanswered atomic.
  */
+/* RFC 5042 R6.4.3.3-2 */
 static void test_atomics_are_limited_by_results(void **state)
 {
 	enum { SLOTS = 4 };

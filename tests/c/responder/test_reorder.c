@@ -403,6 +403,7 @@ static void test_overlapping_packets_are_not_kept(void **state)
 
 /* A QP may keep at most 512 packets, and the whole pool if no other QP needs
  * it. */
+/* RFC 5042 R6.4.3.1-1, R6.4.3.1-3 */
 static void test_limits_of_kept_packets(void **state)
 {
 	static const uint32_t rows[][2] = {

@@ -130,6 +130,7 @@ static void check_flips(struct pair *pair, int from, struct srdma_packet p,
 	assert_int_equal(refuse(to, s.data, s.len), SRDMA_REFUSED_REPLAY);
 }
 
+/* RFC 5042 R5.4.2-1, A5.1.3, A5.2, A5.4.2; review A6 */
 static void test_every_flipped_bit_is_refused(void **state)
 {
 	(void)state;
@@ -175,6 +176,7 @@ static void check_unprotected(struct pair *pair, int from,
 	}
 }
 
+/* review A19 */
 static void test_level_header_leaves_payload_unprotected(void **state)
 {
 	(void)state;
@@ -249,6 +251,7 @@ static void check_reflect(struct pair *pair, int from, struct srdma_packet p,
 	accept(pair->end[!from], &s, text);
 }
 
+/* RFC 5042 A5.4.1; review A32 */
 static void test_reflected_is_refused(void **state)
 {
 	(void)state;
@@ -316,6 +319,7 @@ static void test_wrong_tag_is_refused(void **state)
 }
 
 /* No byte of a long payload stays in plain after its tag fails. */
+/* review A25 */
 static void test_refused_long_payload_is_wiped(void **state)
 {
 	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,

@@ -73,6 +73,7 @@ static void flood(struct protection p)
 	pair_destroy(&pair);
 }
 
+/* RFC 5042 A6.4.4 */
 static void test_forged_packets_take_no_memory(void **state)
 {
 	(void)state;

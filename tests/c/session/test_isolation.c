@@ -56,6 +56,7 @@ static void test_sessions_refuse_each_other(void **state)
 }
 
 /* A packet of one suite, level or tag length is refused with any other. */
+/* review A31 */
 static void test_protections_refuse_each_other(void **state)
 {
 	struct protection p, q;
@@ -90,6 +91,7 @@ static void test_protections_refuse_each_other(void **state)
  * A protected QP drops tag code 0, and an unprotected QP drops every other
  * code.
  */
+/* RFC 5042 X1 */
 static void test_level_none_and_protected_refuse_each_other(void **state)
 {
 	struct protection p = none();
@@ -141,6 +143,7 @@ static void test_level_none_checks_qpn_window_and_ids(void **state)
 }
 
 /* The order of 4.6: the first failing check determines the reason. */
+/* RFC 5042 R5.4.1-1 */
 static void test_order_of_checks(void **state)
 {
 	struct protection p = gcm();

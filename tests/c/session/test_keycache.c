@@ -91,6 +91,7 @@ static void counts_are(uint64_t hits, uint64_t misses, uint32_t kept)
 	assert_int_equal(c.kept, kept);
 }
 
+/* RFC 5042 R5.4.5-3 */
 static void test_least_recently_used_is_evicted(void **state)
 {
 	(void)state;

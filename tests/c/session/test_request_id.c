@@ -56,6 +56,7 @@ static void test_request_ids_are_widened(void **state)
 }
 
 /* A response names a request that was sent, or at most the next one. */
+/* review A11 */
 static void test_response_names_sent_request(void **state)
 {
 	const uint64_t cycle = 1 << 24;

@@ -260,6 +260,7 @@ static void test_reference_datagrams(void **state)
 }
 
 /* With level aead no plaintext is on the wire. */
+/* RFC 5042 R5.3-1 */
 static void test_aead_hides_plaintext(void **state)
 {
 	struct protection p;
@@ -327,6 +328,7 @@ static int send_close(struct srdma_session *s, uint8_t kind)
  * A key seals exactly as many packets as its limit, of which the last 8 are NAK
  * or CLOSE, and never one more.
  */
+/* review A18 */
 static void test_packet_limit_of_key(void **state)
 {
 	struct protection p;
@@ -402,6 +404,7 @@ static void test_forgery_limit_of_key(void **state)
 }
 
 /* A tag of 96 bits permits fewer failures than a longer one (3.3). */
+/* review A29 */
 static void test_forgery_limit_of_tag_lengths(void **state)
 {
 	struct protection p;
@@ -485,6 +488,7 @@ static void test_last_packet_number(void **state)
 }
 
 /* No packet number is used twice, whatever is sealed or fails. */
+/* review A1 */
 static void test_packet_numbers_are_used_once(void **state)
 {
 	struct protection p = gcm();

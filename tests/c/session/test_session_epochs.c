@@ -112,6 +112,7 @@ static void test_illegal_rekey_limits_are_refused(void **state)
  * An epoch ends exactly at each of its limits (packets, bytes, ns), but only
  * after an ack of one of its packets.
  */
+/* review A18 */
 static void test_each_limit_begins_epoch(void **state)
 {
 	static const struct {
@@ -452,6 +453,7 @@ static void check_forged(unsigned mode)
 	close_pair(&pair);
 }
 
+/* review A24 */
 static void test_forged_next_epoch_derives_once(void **state)
 {
 	(void)state;
@@ -669,6 +671,7 @@ static void test_stored_key_bytes(void **state)
 }
 
 /* A session without PD keeps no secret of a former epoch. */
+/* review A27 */
 static void test_former_secrets_are_wiped(void **state)
 {
 	const struct protection p = gcm();

@@ -78,6 +78,7 @@ static void check_all_differ(size_t count)
 		assert_int_not_equal(compare(tags[i - 1], tags[i]), 0);
 }
 
+/* RFC 5042 X7; review A3 */
 static void test_generations_have_different_keys(void **state)
 {
 	struct protection p = by_name("aes-128-gmac", SRDMA_LEVEL_PACKET);

@@ -132,6 +132,7 @@ static void check_counts(const struct protection *p, unsigned contexts,
 	assert_int_equal(c.kept, 0); /* the sessions are destroyed */
 }
 
+/* RFC 5042 R5.4.5-2 */
 static void test_same_datagrams_with_any_cache(void **state)
 {
 	static const unsigned sizes[] = { 1024, 0, 1 };

@@ -225,6 +225,7 @@ static void test_create_cache_without_memory(void **state)
 /*
  * A context that refuses to open is a failure of the provider, not a forgery.
  */
+/* review A35 */
 static void test_cipher_failure_is_no_forgery(void **state)
 {
 	struct protection p;
@@ -253,6 +254,7 @@ static void test_cipher_failure_is_no_forgery(void **state)
 }
 
 /* The proof is made before the tag; its failure has the same effect. */
+/* review A35 */
 static void test_failed_proof_sends_nothing(void **state)
 {
 	const struct protection p = in_mode(gcm(), SRDMA_MODE_MEM);

@@ -26,6 +26,7 @@ static uint64_t infer(uint64_t expected, uint64_t low)
 }
 
 /* Expected numbers around each base, where one of the fields wraps. */
+/* review A14 */
 static void test_inference_near_wraps(void **state)
 {
 	const uint64_t bases[] = { HALF,       K24 - 5,	  K24,
@@ -79,6 +80,7 @@ static void test_inference_at_ends(void **state)
  * The inferred number is the nearest one with these 24 bits, by the definition
  * in 4.1.
  */
+/* RFC 5042 X3 */
 static void test_inferred_number_is_nearest(void **state)
 {
 	uint64_t seed = 0x9e3779b97f4a7c15;
@@ -285,6 +287,7 @@ static void test_window_edges(void **state)
 }
 
 /* A test alone changes nothing. */
+/* RFC 5042 X3 */
 static void test_testing_changes_nothing(void **state)
 {
 	struct srdma_window before;

@@ -257,6 +257,7 @@ static const struct bend {
 	{ ACK_ACK, 40, SRDMA_ACK_RNR, 0, SRDMA_REFUSED_HEADER },
 };
 
+/* RFC 5042 R6.4-1 */
 static void test_changed_packets_are_refused(void **state)
 {
 	const size_t room = SRDMA_MAX_PACKET + 100000;
@@ -290,6 +291,7 @@ static void test_changed_packets_are_refused(void **state)
 }
 
 /* A truncated packet never parses with the full payload length. */
+/* review A10 */
 static void test_truncated_packets(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
@@ -312,6 +314,7 @@ static void test_truncated_packets(void **state)
 }
 
 /* The bytes behind a truncated packet have no effect. */
+/* review A10 */
 static void test_bytes_behind_packet_are_not_read(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET], behind[SRDMA_MAX_PACKET];
@@ -455,6 +458,7 @@ static void test_limits_of_gaps(void **state)
 	}
 }
 
+/* RFC 5042 X1 */
 static void test_tag_codes(void **state)
 {
 	static const uint8_t sizes[] = { 0, 12, 16, 20, 28, 32, 48, 64 };

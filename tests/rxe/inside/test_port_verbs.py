@@ -291,6 +291,7 @@ def readable(leg: VerbsLeg, seconds: float) -> bool:
     return bool(select.select([leg], [], [], seconds)[0])
 
 
+# review A20
 def test_leg_is_admitted_once_and_by_its_token_only(ends, worker, connect):
     program, address = worker
     with pytest.raises(errors.DeviceError, match="no leg with this token and ring is expected"):

@@ -25,6 +25,7 @@ def all_ways(connection: srdma.Connection, remote: srdma.RemoteMR, host_b) -> No
     assert host_b.answer()["data"] == marked()
 
 
+# RFC 5042 A5.3
 def test_wire_has_no_plaintext_and_no_one_sided_operations(stage, connected, host_b, pd):
     stage.wire.forget()
     with connected(pd, size=SIZE) as (connection, remote):

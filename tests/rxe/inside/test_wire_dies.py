@@ -36,6 +36,7 @@ def attacker(ends: list[End]) -> Iterator[None]:
         stop(process)
 
 
+# review A21
 def test_wire_connection_is_killed(stage, connected, host_b, pd, memory):
     with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
         load = Load(connection.qp, remote, memory, host_b)

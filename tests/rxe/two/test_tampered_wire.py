@@ -34,6 +34,7 @@ def refusals(stats: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in stats.items() if name.startswith("refused_") and n}
 
 
+# RFC 5042 A5.2
 def test_every_request_completes_with_the_right_data(pd: srdma.PD) -> None:
     host_b = TcpHost(end.address(1), PATIENCE, SLOW)
     worker = host_b.answer()["worker"]

@@ -1,0 +1,26 @@
+"""Types of observer.pyx."""
+
+class Observer:
+    def __init__(
+        self,
+        *,
+        suite: int,
+        level: int,
+        mode: int,
+        tag_len: int,
+        direction: int,
+        sender: tuple[bytes, int],
+        receiver: tuple[bytes, int],
+        generation: bytes,
+        secret: bytes,
+        pn: int,
+        epoch: int = 0,
+    ) -> None: ...
+    def open(self, data: bytes) -> bool: ...
+    def step(self) -> None: ...
+    def renew(self, secret: bytes) -> bool: ...
+    def seek(self, pn: int, request_id: int) -> None: ...
+    def hear(self, other: Observer) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def epoch(self) -> int: ...
