@@ -5,11 +5,6 @@
 
 #include "memory/memguard.h"
 
-enum {
-	REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE |
-		 SRDMA_ACCESS_REMOTE_ATOMIC,
-};
-
 /* RFC 5042 A6.1.1b */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
@@ -47,7 +42,7 @@ static int is_out_of_scope(const struct srdma_mr *mr,
 {
 	static const uint8_t any[SRDMA_MEMKEY_HOLDER_LEN];
 
-	if (!(want->right & REMOTE))
+	if (!(want->right & SRDMA_MR_REMOTE))
 		return 0;
 	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
 		return 1;

@@ -92,6 +92,11 @@ void srdma_relay_forget(struct srdma_qp *qp);
 /* Frees the data that KEEP stored for the QP, unless other QPs have it too. */
 void srdma_keep_leave(struct srdma_qp *qp);
 
+/* --- relay_exposed.c --- */
+/* Enters the bytes that the region exposes. 0, or with why -EBUSY: peers of another
+ * program reach some of them; -ENOMEM. */
+int srdma_relay_expose(struct srdma_relay *r, struct srdma_mr *mr);
+
 /* --- relay_ledger.c: the charges return 0, or -EDQUOT with why --- */
 int srdma_relay_ledger_create(struct srdma_relay *r);
 int srdma_relay_charge(struct srdma_relay *r, struct srdma_account *a,

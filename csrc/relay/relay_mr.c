@@ -12,11 +12,6 @@
 #include "memory/rights.h"
 #include "relay/relay_impl.h"
 
-enum {
-	WRITTEN = SRDMA_ACCESS_REMOTE_WRITE | SRDMA_ACCESS_REMOTE_ATOMIC,
-	REMOTE = SRDMA_ACCESS_REMOTE_READ | WRITTEN,
-};
-
 static struct srdma_memtree tree_of(const struct srdma_mr_params *params)
 {
 	const struct srdma_region_params *p = &params->region;
@@ -38,7 +33,7 @@ static int check_proofs(struct srdma_relay *r,
 			r, -EINVAL,
 			"a block size or a depth limit, but no PROOF: set PROOF, or let both be 0");
 	}
-	if (!(access & REMOTE))
+	if (!(access & SRDMA_MR_REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: only remote accesses are proven");
@@ -70,11 +65,12 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 			r, -ENOTSUP,
 			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100, SHARED 0x200 are in this version",
 			p->access);
-	if ((p->access & WRITTEN) && !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
+	if ((p->access & SRDMA_MR_WRITTEN) &&
+	    !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
-	if ((p->access & SRDMA_ACCESS_SHARED) && !(p->access & REMOTE))
+	if ((p->access & SRDMA_ACCESS_SHARED) && !(p->access & SRDMA_MR_REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"SHARED needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them peers have no access");
@@ -147,43 +143,6 @@ static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 		   : 0;
 }
 
-/* The number of the leg's trust set (3.5): its account, else the leg alone. */
-static uint64_t trust_of(const struct srdma_leg *leg)
-{
-	return leg->account ? srdma_account_serial(leg->account)
-			    : (uintptr_t)leg;
-}
-
-/* Peers of other programs must not reach the same bytes (RFC 5042 6.3.6). */
-/* RFC 5042 R6.3.6-1, A6.2.3, A6.3.6 */
-static int expose(struct srdma_relay *r, struct srdma_mr *mr)
-{
-	const struct srdma_region *region = mr->region;
-	const struct srdma_exposure what = {
-		.dev = region->dev,
-		.ino = region->ino,
-		.first = region->file_at,
-		.last = region->file_at + region->length - 1,
-		.trust = trust_of(mr->leg),
-		.written = mr->access & WRITTEN,
-		.shared = mr->access & SRDMA_ACCESS_SHARED,
-	};
-	int err;
-
-	if (!region->ino || !(mr->access & REMOTE))
-		return 0;
-	err = srdma_exposed_add(&r->env.mrs.exposed, &mr->exposed, &what,
-				mr->key);
-	if (err != -EBUSY)
-		return err ? srdma_relay_refuse(r, err,
-						"no memory for a region")
-			   : 0;
-	return srdma_relay_refuse(
-		r, err,
-		"another program exposes some of bytes %llu to %llu of this memfd, and peers may write there: use others, or register both regions with SHARED",
-		(unsigned long long)what.first, (unsigned long long)what.last);
-}
-
 static int open_and_expose(struct srdma_relay *r, struct srdma_mr *mr,
 			   const struct srdma_region_params *params)
 {
@@ -191,7 +150,7 @@ static int open_and_expose(struct srdma_relay *r, struct srdma_mr *mr,
 
 	if (err)
 		return err;
-	err = expose(r, mr);
+	err = srdma_relay_expose(r, mr);
 	if (err)
 		r->env.host->ops->region_close(mr->region);
 	return err;
