@@ -26,6 +26,14 @@ void log_name_worker(unsigned index)
 	snprintf(name, sizeof(name), "worker process %u: ", index);
 }
 
+/* 1: a control character of ASCII, or the first byte of one of C1 in UTF-8. c ends
+ * with a zero byte. */
+static int is_control(const unsigned char *c)
+{
+	return *c < 0x20 || *c == 0x7f ||
+	       (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0);
+}
+
 /*
  * Write a line by one write(), so that lines of several workers or worker
  * processes do not mix. level NULL: write only the text.
@@ -41,7 +49,7 @@ static void put(const char *level, const char *format, va_list args)
 	vsnprintf(line + n, (size_t)(LINE_LEN - n), format, args);
 	len = strlen(line);
 	for (size_t i = 0; i < len; i++)
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+		if (is_control((const unsigned char *)line + i))
 			line[i] = '?';
 	line[len++] = '\n';
 	if (write(STDERR_FILENO, line, len) < 0)

@@ -108,9 +108,15 @@ static int handle_hello(struct call *c)
 	return 0;
 }
 
-/* The client's pid, or 0 after the process has ended: the pid may be reused. */
+/*
+ * The client's pid. 0: its process has ended, and the pid may be reused; or it is
+ * of another user, whose memory process_vm_* would reach by the privileges of the
+ * worker.
+ */
 static int living_pid(const struct client *client)
 {
+	if (client->uid != geteuid())
+		return 0;
 	return client->pidfd >= 0 && !peer_ended(client->pidfd) ? client->pid
 								: 0;
 }

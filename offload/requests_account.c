@@ -67,8 +67,12 @@ static int open_process(const struct requests *q, const struct client *client,
 	rc = srdma_account_open(l, SRDMA_ACCOUNT_GROUP, name, NULL, &user);
 	if (rc < 0)
 		return rc;
-	snprintf(name, sizeof(name), "process %d of user %u", client->pid,
-		 client->uid);
+	if (client->pid > 0)
+		snprintf(name, sizeof(name), "process %d of user %u",
+			 client->pid, client->uid);
+	else /* in another PID namespace: programs must not be merged */
+		snprintf(name, sizeof(name), "connection %u of user %u",
+			 client->number, client->uid);
 	rc = srdma_account_open(l, SRDMA_ACCOUNT_PROCESS, name, user, out);
 	srdma_account_close(user); /* the account holds it */
 	return rc;

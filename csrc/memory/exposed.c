@@ -115,11 +115,19 @@ static int meets(const struct srdma_exposed *tree, uint64_t first,
 
 /* --- files and trust sets ------------------------------------------------ */
 
+static uint64_t bucket_of(const struct srdma_exposed_table *t, uint64_t dev,
+			  uint64_t ino)
+{
+	const uint64_t mixed =
+		(ino ^ t->salt) * UINT64_C(0x9e3779b97f4a7c15) + dev;
+
+	return (mixed * (t->salt | 1)) >> (64 - SRDMA_EXPOSED_BITS);
+}
+
 static struct srdma_exposed_file **place_of(struct srdma_exposed_table *t,
 					    uint64_t dev, uint64_t ino)
 {
-	struct srdma_exposed_file **at =
-		&t->bucket[(dev ^ ino) % SRDMA_EXPOSED_BUCKETS];
+	struct srdma_exposed_file **at = &t->bucket[bucket_of(t, dev, ino)];
 
 	while (*at && ((*at)->dev != dev || (*at)->ino != ino))
 		at = &(*at)->next;

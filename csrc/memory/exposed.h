@@ -9,13 +9,19 @@
 
 #include <stdint.h>
 
-enum { SRDMA_EXPOSED_BUCKETS = 4096 };
+enum {
+	SRDMA_EXPOSED_BITS = 12,
+	SRDMA_EXPOSED_BUCKETS = 1 << SRDMA_EXPOSED_BITS
+};
 
 /* Private: a file, and the bytes of one trust set in it. */
 struct srdma_exposed_file;
 struct srdma_exposed_set;
 
 struct srdma_exposed_table {
+	/* Random and secret, set before the first range: programs choose the
+	 * files that they register. */
+	uint64_t salt;
 	struct srdma_exposed_file *bucket[SRDMA_EXPOSED_BUCKETS];
 };
 

@@ -12,11 +12,6 @@ enum {
 
 #define OPEN_EVERY (20 * SRDMA_MS) /* one OPEN more to such an address */
 
-static struct srdma_path *path_of(const struct srdma_conn *conn)
-{
-	return conn->user;
-}
-
 uint64_t srdma_limit_size(uint32_t len)
 {
 	return (uint64_t)len + SRDMA_ICRC_LEN;
@@ -39,9 +34,9 @@ void srdma_limit_received(struct srdma_qp_path *x,
 void srdma_limit_lift(struct srdma_qp_path *x)
 {
 	x->held = 0;
-	path_of(x->conn)->validated = 1;
+	srdma_path_of(x->conn)->validated = 1;
 	if (x->own && srdma_path_same(x->conn, x->own))
-		path_of(x->own)->validated = 1;
+		srdma_path_of(x->own)->validated = 1;
 }
 
 int srdma_limit_is_held(const struct srdma_qp *qp)
@@ -89,15 +84,21 @@ int srdma_limit_permits(struct srdma_qp_path *x, int other,
 	if (to->valid || to->known)
 		return 1;
 	if (is_opening(x, p)) {
-		const struct srdma_path *path = path_of(x->own);
+		const struct srdma_path *path = srdma_path_of(x->own);
 
 		return path->validated || path->opens <= x->env->now + burst ||
 		       hold(x, path->opens - burst);
 	}
 	if (to->sent + srdma_limit_size(len) <= FACTOR * to->received)
 		return 1;
-	if (!other)
-		return hold(x, 0);
+	if (!other) {
+		/* The OPEN of a client has a rate of its own: the hold ends for
+		 * it, though nothing arrives. */
+		const int opens =
+			x->conn == x->own && !srdma_qp_keyed(x->qp)->role;
+
+		return hold(x, opens ? x->env->now + OPEN_EVERY : 0);
+	}
 	x->env->stats.path_packets_held++;
 	return 0;
 }
@@ -113,6 +114,6 @@ void srdma_limit_sent(struct srdma_qp_path *x, int other,
 		to->sent += srdma_limit_size(len);
 		return;
 	}
-	path = path_of(x->own);
+	path = srdma_path_of(x->own);
 	path->opens = srdma_time_later(path->opens, x->env->now) + OPEN_EVERY;
 }

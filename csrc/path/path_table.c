@@ -191,7 +191,12 @@ int srdma_path_adopt(struct srdma_path_table *t, struct srdma_conn *conn,
 	srdma_path_expire(t->env);
 	if (take_address(t, a))
 		return 0;
-	path = conn->port->ops->keep(conn) ? NULL : srdma_path_make(t, conn, 1);
+	path = srdma_path_make(t, conn, 1);
+	if (path && conn->port->ops->keep(conn)) {
+		srdma_path_forget(t, path);
+		conn->user = NULL;
+		path = NULL;
+	}
 	if (path) {
 		path->account = a;
 		srdma_account_hold(a);

@@ -89,6 +89,16 @@ static void refuse(struct srdma_qp_path *x)
 	srdma_probe_end(x->qp);
 }
 
+/* Keeps the connection. After a failure the next attempt waits for a round trip,
+ * because each one examines unbound paths. */
+static int adopt(struct srdma_qp_path *x, struct srdma_conn *conn)
+{
+	if (srdma_path_adopt(x->env->paths, conn, srdma_qp_identity(x->qp)))
+		return 1;
+	x->contest = x->env->now + srdma_rtt_plain(&x->rtt);
+	return 0;
+}
+
 /* Challenges that path, and the present one too unless that path is home. size: of
  * the datagram that came from there, 0: none. */
 static void contest(struct srdma_qp_path *x, struct srdma_conn *conn,
@@ -96,7 +106,7 @@ static void contest(struct srdma_qp_path *x, struct srdma_conn *conn,
 {
 	const int home = conn == x->own;
 
-	if (!srdma_path_adopt(x->env->paths, conn, srdma_qp_identity(x->qp)))
+	if (!adopt(x, conn))
 		return;
 	srdma_path_hold(x->env->paths, conn);
 	x->candidate = conn;
@@ -200,7 +210,7 @@ static void settle(struct srdma_qp_path *x, struct srdma_conn *conn)
 {
 	const struct srdma_probe current = x->current;
 
-	if (!srdma_path_adopt(x->env->paths, conn, srdma_qp_identity(x->qp)))
+	if (!adopt(x, conn))
 		return;
 	srdma_path_move(x, conn);
 	x->current = current;
@@ -238,7 +248,7 @@ static void stay(struct srdma_qp_path *x, struct srdma_conn *conn)
 {
 	if (x->candidate && x->candidate != x->own && x->current.valid)
 		refuse(x);
-	if (x->conn != conn)
+	if (x->conn != conn && x->env->now >= x->contest)
 		settle(x, conn);
 	if (x->env->now < x->home_due)
 		return;

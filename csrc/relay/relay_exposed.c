@@ -28,12 +28,19 @@ int srdma_relay_expose(struct srdma_relay *r, struct srdma_mr *mr)
 		.written = mr->access & SRDMA_MR_WRITTEN,
 		.shared = mr->access & SRDMA_ACCESS_SHARED,
 	};
-	int err;
+	struct srdma_exposed_table *t = &r->env.mrs.exposed;
+	uint32_t priority;
+	int err = 0;
 
 	if (!region->ino || !(mr->access & SRDMA_MR_REMOTE))
 		return 0;
-	err = srdma_exposed_add(&r->env.mrs.exposed, &mr->exposed, &what,
-				mr->key);
+	if (!t->salt)
+		err = srdma_relay_random(r, &t->salt, sizeof(t->salt));
+	if (!err)
+		err = srdma_relay_random(r, &priority, sizeof(priority));
+	if (err)
+		return err;
+	err = srdma_exposed_add(t, &mr->exposed, &what, priority);
 	if (err != -EBUSY)
 		return err ? srdma_relay_refuse(r, err,
 						"no memory for a region")

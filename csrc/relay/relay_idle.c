@@ -30,6 +30,13 @@ static const struct srdma_account *account_of(const struct srdma_qp *qp,
 	return srdma_qp_entry(qp)->leg->account;
 }
 
+/* 1: its records are written, its DMA has ended, and its CLOSE was sent. */
+static int is_done(const struct srdma_qp *qp)
+{
+	return !srdma_qp_event_is_due(qp) && !srdma_qp_dmas(qp) &&
+	       (!srdma_qp_scheduled(qp) || !srdma_path_conn(qp));
+}
+
 /* ns that the QP has been idle, if it may be reclaimed; else 0. */
 static uint64_t reclaimable(const struct srdma_relay *r,
 			    const struct srdma_qp *qp,
@@ -41,6 +48,8 @@ static uint64_t reclaimable(const struct srdma_relay *r,
 
 	if (!limit || idle <= limit || srdma_qp_entry(qp)->closing)
 		return 0;
+	if (srdma_qp_state(qp) == SRDMA_QP_ERR && !is_done(qp))
+		return 0; /* it is found when it is done */
 	return srdma_account_is_above(a, SRDMA_RES_QPS) ? idle : 0;
 }
 
@@ -66,13 +75,6 @@ static struct srdma_qp *idlest(struct srdma_relay *r,
 	return found;
 }
 
-/* 1: its records are written, its DMA has ended, and its CLOSE was sent. */
-static int is_done(const struct srdma_qp *qp)
-{
-	return !srdma_qp_event_is_due(qp) && !srdma_qp_dmas(qp) &&
-	       (!srdma_qp_scheduled(qp) || !srdma_path_conn(qp));
-}
-
 /* RFC 5042 R6.4.2-1, A6.4.2 */
 int srdma_relay_reclaim(struct srdma_relay *r, const struct srdma_account *a)
 {
@@ -82,7 +84,7 @@ int srdma_relay_reclaim(struct srdma_relay *r, const struct srdma_account *a)
 		return 0;
 	srdma_qp_fail(qp, SRDMA_REASON_RECLAIMED, SRDMA_OLDEST, 1);
 	/* One turn writes its records and sends CLOSE. If that is not possible,
-	 * the QP in ERR is found again. */
+	 * the QP in ERR is found when it is done. */
 	srdma_qp_activate(qp);
 	srdma_relay_run(r, r->env.now, 0);
 	if (!is_done(qp))

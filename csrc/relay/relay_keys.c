@@ -368,7 +368,10 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 						  &identity);
 	if (err)
 		return err;
-	err = set_up_with_group(r, leg, qp, k);
+	/* The charge may have run a turn, to reclaim an idle QP. */
+	err = check_keys(r, qp, k);
+	if (!err)
+		err = set_up_with_group(r, leg, qp, k);
 	if (err) {
 		srdma_relay_release_identity(identity);
 		return err;

@@ -129,13 +129,13 @@ static int take_qp(struct srdma_relay *r, struct srdma_account *a)
 int srdma_relay_charge_qp(struct srdma_relay *r, struct srdma_account *a,
 			  uint32_t entries)
 {
-	int err = take_qp(r, a);
+	int err = srdma_relay_charge(r, a, SRDMA_RES_ENTRIES, entries);
 
 	if (err)
 		return err;
-	err = srdma_relay_charge(r, a, SRDMA_RES_ENTRIES, entries);
+	err = take_qp(r, a); /* last: it may end an idle QP */
 	if (err)
-		srdma_account_give(a, SRDMA_RES_QPS, 1);
+		srdma_account_give(a, SRDMA_RES_ENTRIES, entries);
 	return err;
 }
 
@@ -180,15 +180,16 @@ void srdma_relay_free_mr(struct srdma_mr *mr)
 int srdma_relay_charge_identity(struct srdma_relay *r, const char *name,
 				struct srdma_account **out)
 {
-	int err = srdma_account_open(r->env.ledger, SRDMA_ACCOUNT_IDENTITY,
-				     name ? name : "", NULL, out);
+	const char *uri = name ? name : "";
+	int err = srdma_account_open(r->env.ledger, SRDMA_ACCOUNT_IDENTITY, uri,
+				     NULL, out);
 
 	if (err)
 		return srdma_relay_refuse(
 			r, err == -ENOSPC ? -EDQUOT : err,
 			"the worker has no room for the account of identity "
 			"%s: close the QPs of other identities",
-			name);
+			uri);
 	err = take_qp(r, *out);
 	if (err)
 		srdma_account_close(*out);

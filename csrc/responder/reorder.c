@@ -131,6 +131,8 @@ static int make_room(struct srdma_reorder *b, int bufs)
 		if (!larger)
 			return 0;
 		last = of_share(larger)->tail;
+		if (b->pool->left && !last->buf)
+			return 0; /* its end would free no buffer */
 		bufs |= last->buf != NULL;
 		release(of_share(larger), last);
 	}

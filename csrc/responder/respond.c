@@ -92,7 +92,8 @@ static int send_control(struct srdma_responder *rs, const struct control *c)
 		return err;
 	rs->advertised = (uint32_t)rs->rq_tail;
 	srdma_qp_said(rs->qp, c->bit);
-	if (srdma_probe_owes(rs->qp)) {
+	if (srdma_probe_owes(rs->qp) &&
+	    srdma_qp_state(rs->qp) != SRDMA_QP_ERR) {
 		srdma_qp_schedule(rs->qp, SRDMA_SAY_ACK);
 		srdma_qp_activate(rs->qp);
 	}

@@ -119,3 +119,21 @@ def test_programs_and_agents_refuse_other_patterns() -> None:
         with pytest.raises(ExchangeError, match="is no pattern of identities: ") as e:
             Identity.patterns([peer] if isinstance(peer, str) else peer)
         assert e.value.code == "config"
+
+
+def test_many_stars_take_linear_time() -> None:
+    """A pattern with k stars that does not match would take len ** k steps by backtracking."""
+    assert not matches("spiffe://test/sa/web-frontend", "spiffe://test/sa/" + "*" * 200 + "Q")
+    assert matches("spiffe://test/sa/web-frontend", "spiffe://test/sa/" + "*" * 200)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "want"),
+    [
+        ("ab", "a*b", True), ("aab", "a*ab", True), ("a", "a*a", False), ("aba", "*b*", True),
+        ("abcabc", "a*c*c", True), ("abc", "a*c*c", False), ("", "*", True), ("abab", "*ab", True),
+        ("axbyc", "a*b*c", True), ("acb", "a*b*c", False),
+    ],
+)  # fmt: skip
+def test_stars_in_a_segment(text: str, pattern: str, want: bool) -> None:
+    assert matches(f"x://h/{text}", f"x://h/{pattern}") is want

@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+
 /* --- the thread ---------------------------------------------------------- */
 
 int srdma_copier_has_ended(const struct srdma_copier *c)
@@ -83,6 +85,7 @@ static void release(struct srdma_copier *c)
 	srdma_ringer_close(&c->ringer);
 	close(c->pidfd);
 	sem_destroy(&c->work);
+	srdma_wipe(c->slot, sizeof(c->slot)); /* data of the process */
 	free(c);
 }
 

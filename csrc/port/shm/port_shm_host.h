@@ -30,6 +30,8 @@ struct srdma_shm_host {
 	int (*spawn)(void *(*run)(void *), void *arg); /* NULL: regions must be
 							  memfds */
 	struct srdma_shm_process *processes;
+	struct srdma_shm_process *served; /* last by srdma_shm_process_poll();
+					     NULL: none */
 	uint32_t process_count;
 };
 

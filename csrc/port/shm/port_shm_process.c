@@ -42,6 +42,8 @@ static void process_free(struct srdma_shm_host *h,
 	while (*at != process)
 		at = &(*at)->next;
 	*at = process->next;
+	if (h->served == process)
+		h->served = NULL;
 	h->process_count--;
 	srdma_copier_destroy(process->copier);
 	srdma_shm_port_unwatch(&h->p, process->wake);
@@ -301,11 +303,20 @@ static int process_poll(struct srdma_shm_process *process,
 int srdma_shm_process_poll(struct srdma_shm_host *h, struct srdma_event *ev,
 			   int n)
 {
+	uint32_t looks = 0;
 	int got = 0;
 
-	for (struct srdma_shm_process *i = h->processes; i && got < n;
-	     i = i->next)
+	if (!h->processes)
+		return 0;
+	/* Begins behind the process that was served last. */
+	do {
+		struct srdma_shm_process *i = h->served && h->served->next
+						      ? h->served->next
+						      : h->processes;
+
 		got += process_poll(i, ev + got, n - got);
+		h->served = i;
+	} while (got < n && ++looks < h->process_count);
 	return got;
 }
 
@@ -336,8 +347,8 @@ static void look(struct srdma_shm_host *h, struct srdma_shm_process *process,
 
 	if (process->failed)
 		return;
-	if (process->first == process->end || process->progress != progress ||
-	    !process->since)
+	if (process->progress != progress || !process->since ||
+	    srdma_copier_is_idle(process->copier))
 		process->since = now;
 	process->progress = progress;
 	if (now - process->since >= SRDMA_SHM_COPY_LIMIT_MS * SRDMA_MS)

@@ -804,6 +804,7 @@ static void test_no_room_for_an_address(void **state)
 	assert_int_equal(b.received, 0);
 	assert_true(port->stats.counts.wire_full > 0);
 	port->kept_count = kept;
+	p.now += SRDMA_SECOND; /* attempts that failed wait for a round trip */
 	control(&p, 0, &b, SRDMA_ACK_PING, 0);
 	run_server(&p, 3);
 	take_all(&p, 0, &b);
