@@ -52,7 +52,8 @@ class HostB:
         rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
         def offer(there: Connection) -> bytes:
-            self._region = pd.alloc(size, rights, scope=there.qp)
+            scope = there.qp if len(there.qps) == 1 else there.identity
+            self._region = pd.alloc(size, rights, scope=scope)
             return self._region.remote().to_bytes()
 
         self._listener = connection.listen((host, 0), pd, data=offer, **options)

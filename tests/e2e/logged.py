@@ -37,7 +37,7 @@ def logged_connection(
             accepted = run(listener.accept, WAIT)
             client = srdma.connect(listener.address, pds[0], identity="host-a", peer=B, **options)
             accepted()
-        with pds[1].alloc(SIZE, ALL) as region:
+        with pds[1].alloc(SIZE, ALL, scope="pd") as region:
             yield client, region.remote()
 
 
