@@ -32,6 +32,7 @@ from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
 from srdma.identity import Credentials
 from srdma.keyex.agreement import Agreement
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey
 from srdma.keyex.offers import Suite
 from srdma.keyex.renew import Times
@@ -755,8 +756,10 @@ def test_end_of_the_link_before_ready(far: Place) -> None:
         far.worker.cut()
         # The agent may notice the end of its own connection before that of the session's.
         assert (event := wire.event()) == END or event["code"] == "gone"
-        with pytest.raises(Exception, match="worker"):
+        # On a busy machine the connection may end before the agent has told the reason.
+        with pytest.raises((Truncated, ExchangeError)) as failed:
             connected.result()
+        assert isinstance(failed.value, Truncated) or "worker" in str(failed.value)
     assert not far.worker.kept
 
 
