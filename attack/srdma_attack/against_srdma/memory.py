@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from srdma import MR, PD, Access, RecvWR
+from srdma import MR, PD, Access, RecvWR, SecureQP
 from srdma_attack.attack import Finding, Settings, outcome
 from srdma_attack.lab import RIGHTS, Counters, Lab, lab
 from srdma_attack.peer import Peer, read, write
@@ -21,9 +21,14 @@ WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 READABLE = Access.LOCAL_WRITE | Access.REMOTE_READ
 
 
-def _secret(it: Lab, rights: Access = RIGHTS, pd: PD | None = None, **scope: object) -> MR:
-    """A region of the victim with SECRET at its start."""
-    region = it.undo.enter_context((pd or it.server.pd).alloc(SIZE, rights, **scope))  # type: ignore[arg-type]
+def _secret(
+    it: Lab, rights: Access = RIGHTS, pd: PD | None = None, *,
+    scope: SecureQP | str = "pd", proof: bool = False,
+) -> MR:  # fmt: skip
+    """A region of the victim with SECRET at its start. proof: it demands memory proofs."""
+    pd = pd or it.server.pd
+    made = pd.alloc(SIZE, rights, proof=True) if proof else pd.alloc(SIZE, rights, scope=scope)
+    region = it.undo.enter_context(made)
     region.buf[: len(SECRET)] = SECRET
     return region
 
@@ -70,7 +75,7 @@ def use_rkey_of_another_pd(settings: Settings) -> Finding:
 def use_rkey_of_another_qp(settings: Settings) -> Finding:
     """Knows the rkey that was given to another peer of the same PD."""
     with lab(settings) as it:
-        region = _secret(it, qp=Peer(it).qp)
+        region = _secret(it, scope=Peer(it).qp)
         packets = (read(region.addr, region.rkey, 8), write(region.addr, region.rkey, b"evil"))
         return _refused(it, ((Peer(it), p, Reason.QP_SCOPE) for p in packets), region)
 
