@@ -478,8 +478,8 @@ test-python-short: native offload bench attack
 	@$(PYTEST) -m 'not soak and not slow' tests/unit
 
 # Two VMs that may run in parallel, each with one CPU: RXE_JOB has normal work,
-# RXE_FAULTS has faults; both take about the same time. The limit of 1,200 s ends
-# a VM that hangs; normal runs take a quarter of it. Each test also has a limit of
+# RXE_FAULTS has faults; both take about the same time. The limit of 1,800 s ends
+# a VM that hangs; normal runs take a third of it. Each test also has a limit of
 # its own. A test that this limit does not interrupt prints the stacks of its
 # threads after 330 s.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
@@ -487,7 +487,7 @@ RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 # The last test needs a privilege that root may lack in a container.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked
-IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
+IN_VM := $(PY) tests/rxe/vm.py --timeout 1800 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
 test-rxe-job: native offload control attack
