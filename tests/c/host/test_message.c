@@ -223,6 +223,7 @@ static void test_address_of_a_refused_peer(void **state)
 	assert_int_equal(srdma_message_finish(&w), 0);
 	assert_int_equal(parse(&e, &w), 0);
 	assert_int_equal(e.port, 0);
+	srdma_message_free(&w);
 }
 
 static void test_identity(void **state)
