@@ -370,6 +370,7 @@ lib.srdma_error_text.restype = ctypes.c_char_p
 class Attr(ctypes.Structure):
     _fields_ = [("addr", ctypes.c_void_p), ("length", ctypes.c_size_t),
                 ("access", ctypes.c_uint32), ("qp", ctypes.c_void_p),
+                ("identity", ctypes.c_char_p), ("whole_pd", ctypes.c_int),
                 ("block_size", ctypes.c_uint32), ("depth_limit", ctypes.c_uint8)]
 device, pd2, mr = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 def opened():
