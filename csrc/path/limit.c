@@ -39,9 +39,14 @@ void srdma_limit_lift(struct srdma_qp_path *x)
 		srdma_path_of(x->own)->validated = 1;
 }
 
-int srdma_limit_is_held(const struct srdma_qp *qp)
+int srdma_limit_is_held(const struct srdma_qp *qp, int opening)
 {
-	return srdma_qp_path(qp)->held;
+	const struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	/* Only its rate holds an OPEN on the own path. */
+	if (opening && x->conn == x->own)
+		return x->held && x->held_until;
+	return x->held;
 }
 
 uint64_t srdma_limit_expire(struct srdma_qp_path *x, uint64_t now)
@@ -91,14 +96,8 @@ int srdma_limit_permits(struct srdma_qp_path *x, int other,
 	}
 	if (to->sent + srdma_limit_size(len) <= FACTOR * to->received)
 		return 1;
-	if (!other) {
-		/* The OPEN of a client has a rate of its own: the hold ends for
-		 * it, though nothing arrives. */
-		const int opens =
-			x->conn == x->own && !srdma_qp_keyed(x->qp)->role;
-
-		return hold(x, opens ? x->env->now + OPEN_EVERY : 0);
-	}
+	if (!other)
+		return hold(x, 0);
 	x->env->stats.path_packets_held++;
 	return 0;
 }

@@ -28,8 +28,9 @@ int srdma_limit_permits(struct srdma_qp_path *x, int other,
 void srdma_limit_sent(struct srdma_qp_path *x, int other,
 		      const struct srdma_packet *p, uint32_t len);
 /* 1: the QP's path is held: no control packet leaves there until packets arrive,
- * it is validated, or the time of the next OPEN comes; then the QP is activated. */
-int srdma_limit_is_held(const struct srdma_qp *qp);
+ * it is validated, or the time of the next OPEN comes; then the QP is activated.
+ * opening: asks for an OPEN, which on the own path waits for that time only. */
+int srdma_limit_is_held(const struct srdma_qp *qp, int opening);
 /* Ends the hold of an OPEN when it is due. Returns the time of the next call;
  * SRDMA_NEVER: nothing is due. */
 uint64_t srdma_limit_expire(struct srdma_qp_path *x, uint64_t now);

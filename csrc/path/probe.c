@@ -8,7 +8,6 @@
 #include "session/session.h"
 
 enum {
-	FACTOR = 3,  /* bytes sent per byte received, before validation */
 	TRIES = 3,   /* PINGs of a challenge while there is a candidate */
 	HOMES = 512, /* own paths of servers */
 };

@@ -111,7 +111,8 @@ static int may_send(const struct srdma_qp *qp, const struct control *c)
 	if (!(srdma_qp_scheduled(qp) & c->bit) ||
 	    (srdma_qp_state(qp) == SRDMA_QP_ERR && !c->final))
 		return 0;
-	return c->bit == SRDMA_SAY_PROBE || !srdma_limit_is_held(qp);
+	return c->bit == SRDMA_SAY_PROBE ||
+	       !srdma_limit_is_held(qp, c->bit == SRDMA_SAY_OPEN);
 }
 
 int srdma_respond_control(struct srdma_qp *qp)

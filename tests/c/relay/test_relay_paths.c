@@ -897,6 +897,68 @@ static void test_client_feeds_a_server_that_is_held(void **state)
 	pair_close(&p);
 }
 
+/*
+ * A client lost its path, and the OPEN of the next one is lost. An ACK that waits
+ * for bytes of the peer does not hold the OPEN: it leaves again after its time-out,
+ * long before the attempt ends (2 s).
+ */
+static void test_held_ack_does_not_hold_open(void **state)
+{
+	const struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 7 };
+	struct srdma_qp *qp;
+	uint64_t sent;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	pair_connect(&p, 0);
+	work(&p, 0, 1);
+	qp = qp_at(&p, 0, 0);
+	net.mute = 0;
+	srdma_path_down(&p.side[0].relay->env, srdma_path_conn(qp));
+	sent = net.sent[0];
+	for (int i = 0; i < 1000 && net.sent[0] == sent; i++)
+		pair_run(&p, 10);
+	assert_int_equal(net.sent[0], sent + 1); /* the OPEN that is lost */
+	pair_post(&p, 0, recv, NULL);
+	pair_run(&p, 10);
+	assert_true(stats_of(&p, 0)->path_packets_held > 0);
+	net.mute = -1;
+	for (int i = 0; i < 600 && !srdma_connect_validated(qp); i++)
+		pair_wait_ms(&p, 1);
+	assert_true(srdma_connect_validated(qp));
+	pair_close(&p);
+}
+
+/* The peer's challenge to a QP that failed is answered by its CLOSE alone: an ACK
+ * that it never may send would keep it scheduled. */
+static void test_challenge_to_a_failed_qp(void **state)
+{
+	struct stranger a;
+	struct srdma_qp *qp;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	a = new_stranger_at(p.side[1].wire, "127.0.0.4");
+	half_connect(&p, 0, &a);
+	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
+	run_server(&p, 3);
+	answer_at(&p, &a, NULL, 5, NULL);
+	qp = qp_at(&p, 1, 0);
+	assert_true(srdma_connect_validated(qp));
+	srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+	srdma_qp_activate(qp);
+	run_server(&p, 3);
+	assert_int_equal(srdma_qp_scheduled(qp), 0);
+	p.now += SRDMA_SECOND; /* after that it repeats its last packet */
+	control(&p, 0, &a, SRDMA_ACK_PING, 11);
+	run_server(&p, 3);
+	assert_int_equal(srdma_qp_scheduled(qp), 0);
+	pair_close(&p);
+	close(a.sock);
+}
+
 /* Two challenges of the server arrive together: both are answered, so that one
  * which an attacker forwards cannot displace the other. */
 static void test_all_challenges_are_answered(void **state)
@@ -958,6 +1020,8 @@ int main(void)
 		cmocka_unit_test(test_no_room_for_a_home),
 		cmocka_unit_test(test_no_random_numbers),
 		cmocka_unit_test(test_client_feeds_a_server_that_is_held),
+		cmocka_unit_test(test_held_ack_does_not_hold_open),
+		cmocka_unit_test(test_challenge_to_a_failed_qp),
 		cmocka_unit_test(test_all_challenges_are_answered),
 	};
 
