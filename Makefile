@@ -423,7 +423,7 @@ arm64-programs:
 	@mkdir -p $(ARM64)
 	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
 		offload control nic-programs
-ARM64_LONG := capability congestion_fair flips relay_modes simulation \
+ARM64_LONG := capability congestion_fair flips relay_fair relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))

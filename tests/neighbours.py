@@ -43,9 +43,9 @@ except OSError:
 
 
 @contextmanager
-def neighbour(control: Path) -> Iterator[Client]:
-    """A client whose process is not the test's."""
-    with _connected(control, "") as (client, _):
+def neighbour(control: Path, first: str = "") -> Iterator[Client]:
+    """A client whose process is not the test's. first: code that it runs before it connects."""
+    with _connected(control, first) as (client, _):
         yield client
 
 

@@ -12,6 +12,7 @@
  * comparisons and CMACs that depend on the secret, and exits with 0 if memcheck
  * reports an error in every check.
  */
+/* RFC 5042 X5, review A28 */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -57,6 +57,7 @@ OPERATIONS = {
 }
 
 
+# RFC 5042 R6.1.1-6
 @pytest.mark.parametrize("how", OPERATIONS)
 def test_rkey_of_another_identity(
     hosts: tuple[Host, Host], listener: srdma.Listener, pki: Path, c: Path, how: str

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.daemon import BINARY, PAGE, Kind, Worker, memfd, reg_mr, until, worker
-from tests.neighbours import PAGES, absent_memory
+from tests.neighbours import PAGES, absent_memory, neighbour
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
 READ = 4
+NOBODY = 65534
 
 
 def test_memory_that_blocks_ends_its_leg_and_disturbs_no_neighbour(a: Worker) -> None:
@@ -49,6 +51,22 @@ def test_worker_ends_while_a_copy_blocks(a: Worker) -> None:
         hostile.send(Kind.REG_MR, reg_mr(leg, READ, PAGES * PAGE, address=address))
         assert a.client().alive()
         assert a.stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_client_of_another_user_registers_memfds_only() -> None:
+    """The worker would reach its memory by the worker's privileges, not by its own."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        with (
+            worker(folder, "u", "--agent-uid", str(NOBODY)) as found,
+            neighbour(found.control, f"import os; os.setuid({NOBODY})") as client,
+        ):
+            leg, _ = client.open()
+            said = client.refused(errno.ESRCH, Kind.REG_MR, reg_mr(leg, READ, address=id(leg)))
+            assert "does not know the process of this leg" in said and "pd.alloc()" in said
+            assert client.number(Kind.REG_MR, reg_mr(leg), [memfd(PAGE)])
 
 
 def test_memfd_only(tmp_path: Path) -> None:

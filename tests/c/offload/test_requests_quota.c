@@ -117,6 +117,24 @@ static void test_quota_and_usage_are_the_agents(void **state)
 	scene_end(&s);
 }
 
+/* Clients of another PID namespace have no PID here. They are not merged. */
+static void test_clients_without_a_pid_have_accounts_of_their_own(void **state)
+{
+	struct player far[2];
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	for (unsigned i = 0; i < 2; i++) {
+		far[i] = player_make(7 + i, 0, UID);
+		assert_int_equal(join(&s, &far[i]), 0);
+	}
+	assert_ptr_not_equal(far[0].client.account, far[1].client.account);
+	assert_string_equal(srdma_account_name(far[1].client.account),
+			    "connection 8 of user 1000");
+	scene_end(&s);
+}
+
 /* --- QUOTA ----------------------------------------------------------------- */
 
 static void test_illegal_quotas(void **state)
@@ -379,6 +397,8 @@ int main(void)
 		cmocka_unit_test(
 			test_restrict_moves_the_connection_to_its_account),
 		cmocka_unit_test(test_a_group_bounds_all_its_programs),
+		cmocka_unit_test(
+			test_clients_without_a_pid_have_accounts_of_their_own),
 		cmocka_unit_test(test_usage_ends_with_the_last_account),
 		cmocka_unit_test(test_usage_counts_refusals),
 		cmocka_unit_test(test_qps_are_those_that_a_connection_may_use),

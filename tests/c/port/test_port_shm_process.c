@@ -333,6 +333,34 @@ static void test_copies_are_limited(void **state)
 	f->port->ops->close(h.leg);
 }
 
+/* The worker is late to take copies that were made: the process did answer. */
+static void test_copies_that_are_not_taken_end_nothing(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_dma dma = { .len = 1 };
+	struct hostile h;
+
+	hostile_start(&h, 5);
+	h.leg = open_leg(f, h.pid);
+	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &h.region), 0);
+	assert_int_equal(shm_region_ready(f->port, h.region), 0);
+	dma.region = h.region;
+	dma.addr = (uintptr_t)h.memory;
+	dma.buf = f->port->ops->buf_get(f->port);
+	assert_int_equal(f->port->ops->read(&dma), 0);
+	while (!f->port->ops->arm(f->port)) {
+		f->port->ops->disarm(f->port);
+		sched_yield();
+	}
+	f->port->ops->disarm(f->port);
+	pass(f, LIMIT_MS);
+	assert_int_equal(shm_expect(f->port, SRDMA_EV_DMA_DONE).status, 0);
+	f->port->ops->buf_put(dma.buf);
+	hostile_end(&h);
+	f->port->ops->region_close(h.region);
+	f->port->ops->close(h.leg);
+}
+
 /* A sleeping worker is woken by a copy. */
 static void test_arm_sees_a_copy(void **state)
 {
@@ -467,6 +495,7 @@ int main(void)
 		WITH_LEG(test_dma_that_blocks),
 		WITH_LEG(test_order_of_a_leg),
 		WITH_LEG(test_copies_are_limited),
+		WITH_LEG(test_copies_that_are_not_taken_end_nothing),
 		WITH_LEG(test_arm_sees_a_copy),
 		WITH_LEG(test_reused_pid_is_not_accessed),
 		cmocka_unit_test(test_worker_for_memfds_only),
