@@ -541,7 +541,7 @@ static void test_buffers_give_way(void **state)
 			srdma_reorder_keep(&m.b[1], &chunk, &buf, 0, &k), 0);
 	assert_int_equal(srdma_reorder_keep(&m.b[0], &data, &buf, 0, &k),
 			 -ENOSPC);
-	/* These have no buffer, so none of them gives way in vain. */
+	/* None of them gives way: they have no buffers. */
 	assert_int_equal(m.b[1].share.count, 3);
 	assert_int_equal(keep_many(&m, 2, 5), 0);
 	assert_int_equal(srdma_reorder_keep(&m.b[0], &data, &buf, 0, &k), 0);
