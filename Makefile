@@ -11,7 +11,8 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc)
+# One more than the cores: the sections of the tests also wait.
+MAKEFLAGS += -j$(shell echo $$(($$(nproc) + 1)))
 endif
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
@@ -471,8 +472,9 @@ format:
 PYTEST := $(PY) -m pytest -q
 
 .PHONY: test-python test-python-short
+PYTHON_TESTS := tests/unit tests/e2e
 test-python: native offload control bench attack host-tests
-	@$(PYTEST) tests/unit tests/e2e
+	@$(PYTEST) $(PYTHON_TESTS)
 # Tests that take long are marked `slow` (docs/testing.md).
 test-python-short: native offload bench attack
 	@$(PYTEST) -m 'not soak and not slow' tests/unit
@@ -529,7 +531,7 @@ test-smartnic-full: native firmware-python
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
-	python-short python fuzz-short fuzz ct models main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
+	python-short python-unit python-e2e fuzz-short fuzz ct models main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
 # Run by test-all only: it takes more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
@@ -539,7 +541,7 @@ section-python-packages:
 section-compile:
 	$(call section,compile,lib offload control host-tests $(C_TESTS))
 section-native:
-	$(call section,native,native bench)
+	$(call section,native,native bench attack)
 section-lint:
 	$(call section,lint,lint)
 section-c:
@@ -555,9 +557,11 @@ section-simulation:
 section-mutants:
 	$(call section,mutants,mutants)
 section-python-short:
-	$(call section,Python tests,test-python-short)
-section-python:
-	$(call section,Python tests,test-python)
+	$(call section,Python unit tests,test-python-short)
+section-python-unit:
+	$(call section,Python unit tests,test-python PYTHON_TESTS=tests/unit)
+section-python-e2e:
+	$(call section,Python end-to-end tests,test-python PYTHON_TESTS=tests/e2e)
 section-fuzz-short:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=2)
 section-fuzz:
@@ -594,8 +598,8 @@ test: test-build
 
 # The whole test suite; the long sections start first.
 test-all: test-build
-	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms \
-		smartnic lint bench models ct main-job)
+	+@$(make-quietly) $(addprefix section-,python-e2e rxe-job python-unit rxe-faults asan mutants arm64 simulation \
+		c fuzz two-vms smartnic lint bench models ct main-job)
 	@printf '==== make test-all: all sections passed\n'
 
 demo:

@@ -11,17 +11,18 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import srdma
 from srdma import Access
+from srdma.agent.client import Attempt
 from srdma.errors import Error, Timeout
 from srdma.identity import create_ca, issue
 from srdma_attack.attack import Finding, KitError, Settings, outcome
 from srdma_attack.lab import CLIENT, RIGHTS, SERVER, WAIT, Counters, Lab, lab, until
 from srdma_attack.peer import Peer, write
-from tests.e2e.agents import gid_hosts
+from tests.e2e.agents import Place, gid_hosts
 from tests.e2e.conftest import B
 
 CROWD, ADDRESSES = 80, 2  # silent connections of an address; addresses
@@ -112,7 +113,8 @@ def impersonate(settings: Settings) -> Finding:
 
 
 def impersonate_rendezvous(settings: Settings) -> Finding:
-    """Answers for a GID that the caller's policy gives to another identity."""
+    """Answers for a GID that the caller's policy gives to another identity, as the client and as
+    the server of the key exchange."""
     with _identities(SERVER) as folder, contextlib.ExitStack() as undo:
         for name, uri in (("a", "spiffe://test/a"), ("b", B)):
             issue(folder, uri, folder / name)
@@ -120,21 +122,37 @@ def impersonate_rendezvous(settings: Settings) -> Finding:
         place = undo.enter_context(gid_hosts(folder, folder / "place"))
         place.agents[0].change(f'identity = "{B}"', f'identity = "{IMPOSTOR}"')
         place.agents[0].restart(signal.SIGTERM)
-        pool = undo.enter_context(ThreadPoolExecutor(1))
-        caller = srdma.rendezvous(place.a.pd, identity="host-a", timeout=WAIT)
-        impostor = srdma.rendezvous(place.b.pd, identity="host-b", timeout=1)
-        other = pool.submit(impostor.connect, caller.gid, caller.qp_num)
-        refused = 0
-        with caller, impostor:
-            try:
-                caller.connect(impostor.gid, impostor.qp_num)
-            except Timeout:
-                raise KitError("the impostor was not reached") from None
-            except Error:
-                refused += 1
-            with contextlib.suppress(Error):
-                other.result(WAIT)
-        return Finding(outcome(not refused), {"exchanges_refused": refused})
+        refused = sum(_is_refused(*_calls(place, undo, client)) for client in (True, False))
+        return Finding(outcome(refused < 2), {"exchanges_refused": refused})
+
+
+def _calls(place: Place, undo: contextlib.ExitStack, client: bool) -> list[srdma.Rendezvous]:
+    """The caller and the impostor. client: the caller is the client, which has the lower QPN."""
+    while True:
+        ends = [
+            undo.enter_context(srdma.rendezvous(host.pd, identity=name, timeout=WAIT))
+            for host, name in ((place.a, "host-a"), (place.b, "host-b"))
+        ]
+        if (ends[0].qp_num < ends[1].qp_num) == client:
+            return ends
+
+
+def _is_refused(caller: srdma.Rendezvous, impostor: srdma.Rendezvous) -> bool:
+    """True if the exchange fails. The client of the two is told, and the server waits on: for it
+    the OFFER of a wrong identity is no answer."""
+    attempts = Attempt(), Attempt()
+    with ThreadPoolExecutor(2) as pool:
+        calls = [
+            pool.submit(caller.connect, impostor.gid, impostor.qp_num, attempt=attempts[0]),
+            pool.submit(impostor.connect, caller.gid, caller.qp_num, attempt=attempts[1]),
+        ]
+        ended, _ = wait(calls, return_when=FIRST_COMPLETED)
+        for attempt in attempts:
+            attempt.cancel()
+        errors = [call.exception() for call in ended]
+    if any(isinstance(error, Timeout) for error in errors):
+        raise KitError("the caller and the impostor did not meet")
+    return all(isinstance(error, Error) for error in errors)
 
 
 def evade_renewal(settings: Settings) -> Finding:
