@@ -528,7 +528,10 @@ test-smartnic-full: native firmware-python
 # do not build the same files run beside each other, as many as there are cores
 # (-j). Everything that several of them need is built before.
 
-section = +@.ci/section '$(1)' $(make-quietly) $(2)
+section = +@nice -n 5 .ci/section '$(1)' $(make-quietly) $(2)
+# A machine has a clock of its own, on which links end after seconds of silence:
+# it goes before what only computes.
+machine-section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
 	python-short python-unit python-e2e fuzz-short fuzz ct models main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
@@ -577,13 +580,13 @@ section-bench:
 section-arm64:
 	$(call section,ARM,test-arm64)
 section-rxe-job:
-	$(call section,SoftRoCE in a VM: work,test-rxe-job)
+	$(call machine-section,SoftRoCE in a VM: work,test-rxe-job)
 section-rxe-faults:
-	$(call section,SoftRoCE in a VM: faults,test-rxe-faults)
+	$(call machine-section,SoftRoCE in a VM: faults,test-rxe-faults)
 section-two-vms:
-	$(call section,two VMs,test-two-vms)
+	$(call machine-section,two VMs,test-two-vms)
 section-smartnic:
-	$(call section,SmartNICs,test-smartnic)
+	$(call machine-section,SmartNICs,test-smartnic)
 
 .PHONY: test-build test-all
 # The compilers run while pip installs.

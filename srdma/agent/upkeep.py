@@ -17,11 +17,11 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
-from srdma.agent.resumption import Resumption
+from srdma.agent.resumption import UNKNOWN, Resumption
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.setup import WORKER_ENDED
-from srdma.agent.tasks import Bell, cancelled
+from srdma.agent.tasks import Bell
 from srdma.agent.worker import Worker
 from srdma.identity import Credentials
 from srdma.keyex.exchange import printable
@@ -73,7 +73,7 @@ class Upkeep:
 
     __slots__ = (
         "_absence", "_avoid", "_first", "_house", "_idle", "_look_at", "_offer", "_offers",
-        "_owner", "_pause", "_proved", "_redial", "_refusing", "_renewing", "_resuming", "_wakes",
+        "_owner", "_pause", "_proved", "_redial", "_renewing", "_resuming", "_wakes",
         "_wish", "_woken", "_worker", "bell", "meeting", "record", "resumable",
     )  # fmt: skip
 
@@ -101,7 +101,6 @@ class Upkeep:
         self._resuming = False  # an attempt to resume is under way
         self._avoid: Meeting | None = None  # of an attempt that was refused
         self._offers, self._wakes = Pace(BURST), Pace(BURST)  # of RESUMEs and WAKEs of the peer
-        self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next look at whether QPs without a connection ended
         self._absence = PAUSE_LEAST  # seconds between two of these looks
@@ -154,9 +153,7 @@ class Upkeep:
             self._house.sessions.remove(self)
             for pending in (self._offer, self._proved):
                 if pending:
-                    pending[0].drop()
-            if self._refusing:
-                await cancelled(self._refusing)
+                    pending[0].refuse(ExchangeError("resume", UNKNOWN))
 
     def attach(self, meeting: Meeting | None) -> None:
         """Use a connection from now on; None: a session that was adopted has none yet."""
@@ -416,7 +413,7 @@ class Upkeep:
             waiting = self._resumption.check(meeting.stream, peers)
         except ExchangeError as error:
             self._owner.told("refused", code=error.code, text=error.text)
-            self._refuse(meeting, error)
+            meeting.refuse(error)
             return
         except BaseException:
             meeting.drop()
@@ -426,13 +423,6 @@ class Upkeep:
         self._proved = meeting, peers
         self._lose()
         self._resumption.withdraw(waiting)
-
-    def _refuse(self, meeting: Meeting, error: ExchangeError) -> None:
-        """Tell one peer at a time about its error, without waiting for it."""
-        if self._refusing and not self._refusing.done():
-            meeting.drop()
-        else:
-            self._refusing = asyncio.ensure_future(meeting.fail(error))
 
     def _answer_offer(self) -> bool:
         """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""

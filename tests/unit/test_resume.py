@@ -912,6 +912,26 @@ def test_all_qps_ended_at_the_server(folder: Path) -> None:
         assert refused("client", again, peer.resume_of(again)) == "resume"
 
 
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "not checked"])
+def test_qps_end_while_a_peer_resumes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    """The session ends in the turn in which the RESUME arrives: the peer is told nevertheless."""
+    check = upkeep.Upkeep._check_offer
+
+    def end(session: upkeep.Upkeep) -> None:
+        if checked:
+            check(session)
+        session._look_at = 0.0
+
+    monkeypatch.setattr(upkeep.Upkeep, "_check_offer", end)
+    with against(folder, "client") as (peer, program):
+        program.worker.gone.update(qps(program))
+        peer.tls.cut()
+        again = peer.again()
+        assert refused("client", again, peer.resume_of(again)) == "resume"
+
+
 def test_all_qps_ended_at_the_client(folder: Path) -> None:
     """There is nothing to resume."""
     with against(folder, "server") as (peer, program):
