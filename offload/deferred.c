@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
+#include "requests.h"
+
 enum { WAITING = 1 };
 
 /* 1: the relay must be polled until the object is free, even without a client.
@@ -13,16 +16,23 @@ static int ends_object(const struct deferred *d)
 	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
 }
 
-static int has_same(const struct deferred_list *l, const struct deferred *d)
+static struct deferred_bucket *bucket(struct deferred_list *l,
+				      const struct deferred *d)
+{
+	return &l->ending[srdma_hash_bucket(d->number, DEFERRED_BUCKETS - 1)];
+}
+
+/* 1: no other item ends the object. */
+static int is_first(struct deferred_list *l, const struct deferred *d)
 {
 	const struct deferred *other;
 
-	TAILQ_FOREACH(other, &l->others, next) {
+	LIST_FOREACH(other, bucket(l, d), of_bucket) {
 		if (other->kind == d->kind && other->leg == d->leg &&
 		    other->number == d->number)
-			return 1;
+			return 0;
 	}
-	return 0;
+	return 1;
 }
 
 void deferred_init(struct deferred_list *l)
@@ -50,6 +60,16 @@ static void take(struct deferred_list *l, struct deferred *d)
 	l->others_count -= (unsigned)!wait;
 }
 
+/* Frees an item that is in no queue any more. */
+static void item_free(struct deferred *d)
+{
+	if (d->client)
+		LIST_REMOVE(d, of_client);
+	if (d->first)
+		LIST_REMOVE(d, of_bucket);
+	free(d);
+}
+
 int deferred_add(struct deferred_list *l, const struct deferred *d)
 {
 	struct deferred *copy = malloc(sizeof(*copy));
@@ -57,7 +77,11 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 	if (!copy)
 		return -ENOMEM;
 	*copy = *d;
-	copy->repeats = ends_object(d) && has_same(l, d);
+	copy->first = ends_object(d) && is_first(l, d);
+	if (copy->first)
+		LIST_INSERT_HEAD(bucket(l, copy), copy, of_bucket);
+	if (copy->client)
+		LIST_INSERT_HEAD(&copy->client->deferred, copy, of_client);
 	append(l, copy);
 	return 0;
 }
@@ -131,7 +155,7 @@ static unsigned look(struct deferred_list *l, struct deferred_queue *queue,
 			continue;
 		}
 		l->answer(l->ctx, d, &out, rc);
-		free(d);
+		item_free(d);
 	}
 	return done;
 }
@@ -150,31 +174,18 @@ unsigned deferred_poll(struct deferred_list *l)
 
 /* One item of each object is enough: a client that repeats its request over
  * one connection after the other must not fill the list. */
-static int to_finish(const struct deferred *d)
+void deferred_leave(struct deferred_list *l, struct client *client)
 {
-	return ends_object(d) && !d->repeats;
-}
+	struct deferred *d;
 
-static void leave(struct deferred_list *l, struct deferred_queue *queue,
-		  const struct client *client)
-{
-	struct deferred *d = TAILQ_FIRST(queue), *next;
-
-	for (; d; d = next) {
-		next = TAILQ_NEXT(d, next);
-		if (d->client == client)
-			d->client = NULL;
-		if (d->client || to_finish(d))
+	while ((d = LIST_FIRST(&client->deferred)) != NULL) {
+		LIST_REMOVE(d, of_client);
+		d->client = NULL;
+		if (d->first)
 			continue;
 		take(l, d); /* no client waits for it */
-		free(d);
+		item_free(d);
 	}
-}
-
-void deferred_leave(struct deferred_list *l, const struct client *client)
-{
-	leave(l, &l->waits, client);
-	leave(l, &l->others, client);
 	if (l->looks > l->waits_count)
 		l->looks = l->waits_count;
 }
@@ -185,7 +196,7 @@ static void clear(struct deferred_queue *queue)
 
 	while ((d = TAILQ_FIRST(queue)) != NULL) {
 		TAILQ_REMOVE(queue, d, next);
-		free(d);
+		free(d); /* clients may be freed already */
 	}
 }
 

@@ -16,6 +16,8 @@ struct client;
 
 struct deferred {
 	TAILQ_ENTRY(deferred) next;
+	LIST_ENTRY(deferred) of_client; /* if there is a client */
+	LIST_ENTRY(deferred) of_bucket; /* if it is `first` */
 	struct client *client; /* NULL: disconnected, but the relay is still
 				  polled */
 	uint16_t kind;
@@ -24,11 +26,18 @@ struct deferred {
 	uint32_t number;		  /* QPN or key */
 	struct srdma_revoke_params range; /* REVOKE, with its ticket */
 	uint64_t ticket;
-	int repeats; /* set by deferred_add(): 1 if an earlier item ends the
-			same object */
+	int first; /* set by deferred_add(): 1 if it ends an object, and no
+		      other item that does is `first` */
 };
 
 TAILQ_HEAD(deferred_queue, deferred);
+LIST_HEAD(deferred_bucket, deferred);
+
+enum {
+	DEFERRED_LOOKS = 256, /* most items of each queue that a poll examines
+			       */
+	DEFERRED_BUCKETS = 16384,
+};
 
 struct deferred_list {
 	/* WAITs, which are due when a QP changed, and the others, which are due
@@ -38,6 +47,8 @@ struct deferred_list {
 	unsigned waits_count, others_count;
 	unsigned looks;	  /* WAITs to look at since the last change */
 	uint64_t changes; /* srdma_relay_changes() then */
+	/* Items that are `first`, by the number of their object. */
+	struct deferred_bucket ending[DEFERRED_BUCKETS];
 	struct legs *legs;
 	/*
 	 * Called when a response is due. rc is 0 and the body is in out, or rc
@@ -48,19 +59,15 @@ struct deferred_list {
 	void *ctx;
 };
 
-enum {
-	DEFERRED_LOOKS = 256
-}; /* most items of each queue that a poll examines
-			      */
-
 /* An empty list; the caller then fills in legs, answer and ctx. */
 void deferred_init(struct deferred_list *l);
-/* Add a copy of *d to the list. Returns 0 or -ENOMEM. */
+/* Add a copy of *d to the list. Returns 0 or -ENOMEM. Its cost does not depend on
+ * the number of items that repeat it. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
 /* Call answer for items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);
-/* Forget the client: no response is sent to it. */
-void deferred_leave(struct deferred_list *l, const struct client *client);
+/* Forget the client: no response is sent to it. Examines its own items only. */
+void deferred_leave(struct deferred_list *l, struct client *client);
 /* Free all items without responses. */
 void deferred_clear(struct deferred_list *l);
 

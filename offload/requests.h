@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "ledger/ledger.h"
 #include "relay/ctl.h"
@@ -31,6 +32,8 @@ struct client {
 	uint32_t keep;	  /* s for which its legs outlive it (RESTRICT) */
 	int pidfd;	  /* pidfd of the same process, or -1 */
 	unsigned waiting; /* responses pending */
+	/* They, as items of deferred.h. */
+	LIST_HEAD(, deferred) deferred;
 };
 
 /* One packet of a client. The caller owns the descriptors. */

@@ -1,12 +1,15 @@
 /*
  * Responses that wait for the relay (offload/deferred.h): WAITs cost nothing
- * while no QP changes, and a poll has a bound however many wait.
+ * while no QP changes, a poll has a bound however many wait, and adding and
+ * forgetting an item costs the same however many there are.
  */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -29,10 +32,10 @@ static void take_answer(void *ctx, const struct deferred *d,
 {
 	struct scene *s = ctx;
 
-	assert_int_equal(d->kind, SRDMA_CTL_WAIT);
 	s->answers++;
 	s->failures += rc < 0;
-	s->state = rc < 0 ? 0 : out->wait.state;
+	if (d->kind == SRDMA_CTL_WAIT)
+		s->state = rc < 0 ? 0 : out->wait.state;
 }
 
 static void scene_open(struct scene *s)
@@ -55,16 +58,22 @@ static void scene_close(struct scene *s)
 	pair_close(&s->pair);
 }
 
-static void wait_for(struct scene *s, int i, struct client *client)
+static void add(struct scene *s, uint16_t kind, uint32_t number,
+		struct client *client)
 {
 	const struct deferred d = {
 		.client = client,
-		.kind = SRDMA_CTL_WAIT,
+		.kind = kind,
 		.leg = srdma_relay_leg_id(s->pair.side[0].leg),
-		.number = s->pair.side[0].qp[i].qpn,
+		.number = number,
 	};
 
 	assert_int_equal(deferred_add(&s->list, &d), 0);
+}
+
+static void wait_for(struct scene *s, int i, struct client *client)
+{
+	add(s, SRDMA_CTL_WAIT, s->pair.side[0].qp[i].qpn, client);
 }
 
 static void connect_qp(struct scene *s, int i)
@@ -185,6 +194,63 @@ static void test_a_client_that_leaves_is_forgotten(void **state)
 	scene_close(&s);
 }
 
+/* While the QP has not sent its CLOSE, one item of it is left. */
+static void test_a_repeated_destroy_is_finished_once(void **state)
+{
+	struct client first = { 0 }, second = { 0 }, third = { 0 };
+	struct scene s;
+	uint32_t qpn;
+
+	(void)state;
+	scene_open(&s);
+	connect_qp(&s, 0);
+	qpn = s.pair.side[0].qp[0].qpn;
+	add(&s, SRDMA_CTL_DESTROY, qpn, &first);
+	add(&s, SRDMA_CTL_DESTROY, qpn, &second);
+	add(&s, SRDMA_CTL_DESTROY, 0, &third);	  /* no QP has this number */
+	add(&s, SRDMA_CTL_DEREG_MR, qpn, &third); /* another kind of object */
+	assert_int_equal(deferred_poll(&s.list), 2);
+	assert_int_equal(s.answers, 2);
+	deferred_leave(&s.list, &first);
+	assert_int_equal(deferred_poll(&s.list), 2);
+	deferred_leave(&s.list, &second);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	add(&s, SRDMA_CTL_DESTROY, qpn, &second);
+	deferred_leave(&s.list, &second);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	while (deferred_poll(&s.list))
+		pair_run(&s.pair, 1);
+	assert_int_equal(s.answers, 3); /* the last one has no client */
+	scene_close(&s);
+}
+
+/*
+ * If adding or forgetting an item examined the other items, this test would take
+ * 9 * 10^10 steps. SIGALRM ends it then.
+ */
+static void test_items_are_added_and_forgotten_without_a_search(void **state)
+{
+	enum { ITEMS = 300000, LIMIT = 60 /* s */ };
+	struct client *clients = calloc(ITEMS, sizeof(*clients));
+	struct scene s;
+
+	(void)state;
+	assert_non_null(clients);
+	scene_open(&s);
+	alarm(LIMIT);
+	for (unsigned i = 0; i < ITEMS; i++)
+		add(&s, SRDMA_CTL_DEREG_MR, i, &clients[i]);
+	for (unsigned i = ITEMS; i-- > 0;)
+		add(&s, SRDMA_CTL_DEREG_MR, i, &clients[i]);
+	assert_int_equal(s.list.others_count, 2 * ITEMS);
+	for (unsigned i = ITEMS; i-- > 0;)
+		deferred_leave(&s.list, &clients[i]);
+	assert_int_equal(s.list.others_count, ITEMS);
+	alarm(0);
+	scene_close(&s);
+	free(clients);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +258,9 @@ int main(void)
 		cmocka_unit_test(test_waits_behind_others_are_answered),
 		cmocka_unit_test(test_all_that_ends_a_wait_is_noticed),
 		cmocka_unit_test(test_a_client_that_leaves_is_forgotten),
+		cmocka_unit_test(test_a_repeated_destroy_is_finished_once),
+		cmocka_unit_test(
+			test_items_are_added_and_forgotten_without_a_search),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
