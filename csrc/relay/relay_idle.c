@@ -9,8 +9,12 @@
 #include "requester/requester.h"
 #include "responder/responder.h"
 
-/* Buckets examined per call: all of a worker with the default --max-qps. */
-enum { LOOKS = 2 * SRDMA_DEFAULT_QPS };
+enum {
+	/* Buckets examined per search: all of a worker with the default
+	 * --max-qps. */
+	LOOKS = 2 * SRDMA_DEFAULT_QPS,
+	PAUSE_MS = 10, /* after a search that found none */
+};
 
 uint64_t srdma_relay_idle(const struct srdma_qp *qp, uint64_t now)
 {
@@ -54,7 +58,7 @@ static uint64_t reclaimable(const struct srdma_relay *r,
 }
 
 /* The idlest of the buckets examined; NULL: none. */
-static struct srdma_qp *idlest(struct srdma_relay *r,
+static struct srdma_qp *search(struct srdma_relay *r,
 			       const struct srdma_account *side)
 {
 	struct srdma_qp *found = NULL;
@@ -73,6 +77,23 @@ static struct srdma_qp *idlest(struct srdma_relay *r,
 		}
 	}
 	return found;
+}
+
+/* The result of a search is the same for all accounts of a side. The pause keeps
+ * requests that are refused from making the worker search all the time. */
+static struct srdma_qp *idlest(struct srdma_relay *r,
+			       const struct srdma_account *a)
+{
+	uint64_t *next = &r->reclaim_next[srdma_account_kind(a) ==
+					  SRDMA_ACCOUNT_IDENTITY];
+	struct srdma_qp *qp;
+
+	if (r->env.now < *next)
+		return NULL;
+	qp = search(r, a);
+	if (!qp)
+		*next = r->env.now + PAUSE_MS * SRDMA_MS;
+	return qp;
 }
 
 /* RFC 5042 R6.4.2-1, A6.4.2 */

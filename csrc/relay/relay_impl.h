@@ -48,7 +48,9 @@ struct srdma_relay {
 	struct srdma_keep_list kept;
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
 	uint32_t reclaim_at; /* bucket where srdma_relay_reclaim() goes on */
-	char why[640];	     /* srdma_relay_why() */
+	/* No search before, ns: for local programs, for identities. */
+	uint64_t reclaim_next[SRDMA_SIDES];
+	char why[640]; /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
 };
 

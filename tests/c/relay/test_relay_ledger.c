@@ -474,6 +474,27 @@ static void test_the_idlest_qp_gives_way(void **state)
 	pair_close(&p);
 }
 
+/* A program that repeats a refused INIT does not make the worker search all QPs
+ * each time. */
+/* RFC 5042 R6.4.2-1 */
+static void test_a_vain_search_is_not_repeated_at_once(void **state)
+{
+	enum { PAUSE_MS = 10 };
+	struct srdma_qp_info info;
+
+	(void)state;
+	begin_full();
+	set_idle(SRDMA_ACCOUNT_PROCESS, "", 0);
+	/* QP 0 worked 300 ms ago. */
+	pair_wait_ms(&p, IDLE_S * MS_PER_S - 300 - PAUSE_MS / 2);
+	assert_int_equal(make_qp(p.side[0].leg, &info), -EDQUOT);
+	pair_wait_ms(&p, PAUSE_MS - 1); /* it is idle now */
+	assert_int_equal(make_qp(p.side[0].leg, &info), -EDQUOT);
+	pair_wait_ms(&p, 1);
+	assert_int_equal(make_qp(p.side[0].leg, &info), 0);
+	pair_close(&p);
+}
+
 static void test_qps_within_the_minimum_stay(void **state)
 {
 	struct srdma_qp_info info;
@@ -507,10 +528,13 @@ static void test_a_limit_ends_no_other_qp(void **state)
 	pair_close(&p);
 }
 
-/* An identity whose share others need, while the program has room. */
+/* An identity whose share others need. A vain search for a QP of a program delays
+ * no search for a QP of an identity. */
 /* RFC 5042 R6.4.2-1 */
 static void test_qps_of_an_idle_identity_give_way(void **state)
 {
+	struct srdma_qp_info info;
+
 	(void)state;
 	begin(5);
 	for (int i = 0; i < 3; i++)
@@ -521,6 +545,8 @@ static void test_qps_of_an_idle_identity_give_way(void **state)
 	assert_int_equal(give_keys(0, 3, "spiffe://x/other"), -EDQUOT);
 	set_idle(SRDMA_ACCOUNT_IDENTITY, "spiffe://x/idle", 0);
 	pair_wait_ms(&p, IDLE_S * MS_PER_S + 500);
+	assert_int_equal(make_qp(p.side[0].leg, &info), 0);
+	assert_int_equal(make_qp(p.side[0].leg, &info), -EDQUOT);
 	assert_int_equal(give_keys(0, 3, "spiffe://x/other"), 0);
 	assert_int_equal(is_alive(0) + is_alive(1) + is_alive(2), 2);
 	pair_close(&p);
@@ -672,6 +698,7 @@ int main(void)
 		cmocka_unit_test(test_every_qp_is_reported_once),
 		cmocka_unit_test(test_without_an_idle_time_no_qp_is_ended),
 		cmocka_unit_test(test_the_idlest_qp_gives_way),
+		cmocka_unit_test(test_a_vain_search_is_not_repeated_at_once),
 		cmocka_unit_test(test_qps_within_the_minimum_stay),
 		cmocka_unit_test(test_a_limit_ends_no_other_qp),
 		cmocka_unit_test(test_qps_of_an_idle_identity_give_way),
