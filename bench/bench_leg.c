@@ -8,7 +8,7 @@
 static const char *open_host(struct bench_leg *l, struct srdma_relay *r,
 			     uint32_t ring)
 {
-	struct srdma_leg_params lp = { .ring = ring, .pid = getpid() };
+	struct srdma_leg_params lp = { .ring = ring };
 	struct srdma_leg_answer answer;
 
 	if (srdma_leg_shm_create(&l->shm, ring))

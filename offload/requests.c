@@ -128,6 +128,7 @@ static int handle_open(struct call *c)
 		.shared = c->in.open.flags & SRDMA_CTL_SHARED,
 		.fds = { -1, -1, -1 },
 		.pid = living_pid(c->client),
+		.pidfd = c->client->pidfd,
 		.account = c->client->account,
 	};
 	struct srdma_leg_answer answer = { .fds = { -1, -1 } };

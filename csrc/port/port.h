@@ -99,8 +99,10 @@ struct srdma_leg_params {
 				   doorbell; else
 				   -1. The port duplicates or maps the ones
 				   it keeps */
-	int pid;		/* process id of the host, for process_vm_* */
-	uint8_t shared;		/* the leg is for a trust group (3.4); unused by
+	/* shm: the process of the host, for process_vm_*, and a pidfd of it,
+	 * which the port duplicates. pid 0: none */
+	int pid, pidfd;
+	uint8_t shared; /* the leg is for a trust group (3.4); unused by
 			   ports */
 	struct srdma_account *account;	/* to which the leg is charged; NULL:
 					  one of the relay's own. Unused by

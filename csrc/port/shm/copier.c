@@ -13,14 +13,22 @@
 
 /* --- the thread ---------------------------------------------------------- */
 
-int srdma_copier_has_ended(const struct srdma_copier *c)
+int srdma_copier_process_ended(int pidfd)
 {
-	struct pollfd p = { .fd = c->pidfd, .events = POLLIN };
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	return poll(&p, 1, 0) != 0;
 }
 
-/* After the process ended and was reaped, pid may name another one. */
+int srdma_copier_has_ended(const struct srdma_copier *c)
+{
+	return srdma_copier_process_ended(c->pidfd);
+}
+
+/*
+ * After the process ended and was reaped, pid may name another one. If it lives
+ * after the call, pid named it during the call.
+ */
 static int move(const struct srdma_copier *c, uint64_t addr, void *mine,
 		size_t len, bool to_process)
 {
@@ -35,6 +43,8 @@ static int move(const struct srdma_copier *c, uint64_t addr, void *mine,
 		       : process_vm_readv(c->pid, &local, 1, &remote, 1, 0);
 	if (n < 0)
 		return -errno;
+	if (srdma_copier_has_ended(c))
+		return -ESRCH;
 	return (size_t)n == len ? 0 : -EFAULT;
 }
 

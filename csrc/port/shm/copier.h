@@ -87,5 +87,6 @@ void srdma_copier_take(struct srdma_copier *c);
 uint32_t srdma_copier_progress(const struct srdma_copier *c);
 /* 1: the process has ended. */
 int srdma_copier_has_ended(const struct srdma_copier *c);
+int srdma_copier_process_ended(int pidfd);
 
 #endif

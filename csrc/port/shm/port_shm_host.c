@@ -6,9 +6,9 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LOOK_EVERY = 256 };
@@ -63,6 +63,17 @@ static void leg_free(struct srdma_shm_leg *leg)
 	free(leg);
 }
 
+static int take_descriptors(struct srdma_shm_leg *leg,
+			    const struct srdma_leg_params *params)
+{
+	int r = srdma_shm_conn_eventfd(&leg->c);
+
+	if (r || params->pid <= 0)
+		return r;
+	leg->pidfd = fcntl(params->pidfd, F_DUPFD_CLOEXEC, 0);
+	return leg->pidfd < 0 ? -errno : 0;
+}
+
 static int leg_open(struct srdma_port *port,
 		    const struct srdma_leg_params *params,
 		    struct srdma_conn **conn, struct srdma_leg_answer *answer)
@@ -86,14 +97,12 @@ static int leg_open(struct srdma_port *port,
 	r = map_leg(leg, params);
 	if (r)
 		goto free_leg;
-	r = srdma_shm_conn_eventfd(&leg->c);
+	r = take_descriptors(leg, params);
 	if (r) {
 		port->why =
 			"the worker has no file descriptors left: raise its limit (ulimit -n)";
 		goto free_leg;
 	}
-	if (params->pid > 0)
-		leg->pidfd = (int)syscall(SYS_pidfd_open, params->pid, 0);
 	leg->c.up_due = true;
 	*answer = (struct srdma_leg_answer){
 		.fds = { leg->c.eventfd, h->p.bell.fd },

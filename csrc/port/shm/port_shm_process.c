@@ -161,6 +161,12 @@ int srdma_shm_process_join(struct srdma_shm_leg *leg)
 		return refuse(leg, -ESRCH,
 			      "the worker does not know the process of this "
 			      "leg: use pd.alloc()");
+	/* Before find(): a process that is found there has had the pid since
+	 * before this call, so it is the process of the leg. */
+	if (srdma_copier_process_ended(leg->pidfd))
+		return refuse(leg, -ESRCH,
+			      "the process that opened this leg has ended: "
+			      "open a PD of this process, or use pd.alloc()");
 	return attach(leg);
 }
 

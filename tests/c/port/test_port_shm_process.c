@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,13 +107,8 @@ static void hostile_end(struct hostile *h)
 
 static struct srdma_conn *open_leg(struct shm_leg *f, pid_t pid)
 {
-	struct srdma_leg_params params = shm_leg_params(f->host);
-	struct srdma_leg_answer answer;
-	struct srdma_conn *leg;
+	struct srdma_conn *leg = shm_leg_open(f, shm_leg_params(f->host), pid);
 
-	params.pid = pid;
-	assert_int_equal(
-		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
 	assert_ptr_equal(shm_expect(f->port, SRDMA_EV_UP).conn, leg);
 	return leg;
 }
@@ -417,6 +413,103 @@ static void test_reused_pid_is_not_accessed(void **state)
 	close(params.pidfd);
 }
 
+/*
+ * A leg whose process has ended gets no memory of the process that has the PID
+ * now: this one, which has joined the worker too.
+ */
+static void test_reused_pid_is_not_joined(void **state)
+{
+	static uint8_t memory[64];
+	struct shm_leg *f = *state;
+	struct srdma_leg_params params = shm_leg_params(f->host);
+	struct srdma_region *mine, *region;
+	struct srdma_leg_answer answer;
+	struct srdma_conn *leg;
+	const pid_t pid = fork();
+
+	if (!pid)
+		_exit(0);
+	params.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(open_region(f->leg, memory, sizeof(memory), &mine), 0);
+	assert_int_equal(shm_region_ready(f->port, mine), 0);
+	assert_int_equal(
+		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
+	assert_ptr_equal(shm_expect(f->port, SRDMA_EV_UP).conn, leg);
+	assert_int_equal(open_region(leg, memory, sizeof(memory), &region),
+			 -ESRCH);
+	assert_non_null(strstr(f->port->why, "has ended"));
+	f->port->ops->close(leg);
+	f->port->ops->region_close(mine);
+	close(params.pidfd);
+}
+
+static void test_leg_without_a_descriptor_for_its_process(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_leg_params params = shm_leg_params(f->host);
+	struct srdma_leg_answer answer;
+	struct srdma_conn *leg;
+
+	params.pidfd = -1;
+	assert_int_equal(
+		f->port->ops->leg_open(f->port, &params, &leg, &answer),
+		-EBADF);
+	assert_non_null(strstr(f->port->why, "file descriptors"));
+}
+
+static pid_t ends_while_copied; /* 0: none */
+
+/* Replaces the C library's function: the process ends before it returns. */
+ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
+			 unsigned long locals, const struct iovec *remote,
+			 unsigned long remotes, unsigned long flags)
+{
+	const ssize_t n = syscall(SYS_process_vm_readv, pid, local, locals,
+				  remote, remotes, flags);
+
+	if (pid == ends_while_copied) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	return n;
+}
+
+/* The bytes may be of another process, which got the PID meanwhile. */
+static void test_bytes_of_a_process_that_ended_are_dropped(void **state)
+{
+	static uint8_t memory[64] = "secret";
+	struct shm_leg *f = *state;
+	const pid_t pid = fork();
+	struct srdma_region *region;
+	struct srdma_conn *leg;
+	struct srdma_dma dma = { .addr = (uintptr_t)memory,
+				 .len = 6,
+				 .buf = f->port->ops->buf_get(f->port) };
+
+	if (!pid) {
+		pause();
+		_exit(0);
+	}
+	leg = open_leg(f, pid);
+	assert_int_equal(open_region(leg, memory, sizeof(memory), &region), 0);
+	if (shm_region_ready(f->port, region)) {
+		print_message("this kernel refuses process_vm_readv\n");
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		skip();
+	}
+	dma.region = region;
+	memset(dma.buf->data, 0, 6);
+	ends_while_copied = pid;
+	assert_int_equal(shm_dma(f->port->ops->read, &dma), -ESRCH);
+	ends_while_copied = 0;
+	assert_memory_equal(dma.buf->data, "\0\0\0\0\0\0", 6);
+	f->port->ops->buf_put(dma.buf);
+	f->port->ops->region_close(region);
+	f->port->ops->close(leg);
+}
+
 /* --- refusals --------------------------------------------------------------- */
 
 static int no_thread(void *(*run)(void *), void *arg)
@@ -498,6 +591,9 @@ int main(void)
 		WITH_LEG(test_copies_that_are_not_taken_end_nothing),
 		WITH_LEG(test_arm_sees_a_copy),
 		WITH_LEG(test_reused_pid_is_not_accessed),
+		WITH_LEG(test_reused_pid_is_not_joined),
+		WITH_LEG(test_leg_without_a_descriptor_for_its_process),
+		WITH_LEG(test_bytes_of_a_process_that_ended_are_dropped),
 		cmocka_unit_test(test_worker_for_memfds_only),
 		cmocka_unit_test(test_worker_without_threads),
 		WITH_LEG(test_mapped_memory_does_not_block),

@@ -366,10 +366,8 @@ static void test_read_only_memory_fails_dma(void **state)
 static void test_dead_process_fails_dma(void **state)
 {
 	struct shm_leg *f = *state;
-	struct srdma_leg_params params = shm_leg_params(f->host);
 	static uint8_t memory[64];
 	struct srdma_region *region;
-	struct srdma_leg_answer answer;
 	struct srdma_conn *leg;
 	struct srdma_region_params p = { .addr = (uintptr_t)memory,
 					 .length = sizeof(memory),
@@ -382,9 +380,7 @@ static void test_dead_process_fails_dma(void **state)
 		pause();
 		_exit(0);
 	}
-	params.pid = pid;
-	assert_int_equal(
-		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
+	leg = shm_leg_open(f, shm_leg_params(f->host), pid);
 	if (open_at(f->port, leg, &p, &region)) {
 		assert_non_null(strstr(f->port->why, "pd.alloc()"));
 		print_message("this kernel refuses process_vm_readv\n");

@@ -12,21 +12,48 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "thread.h"
 
+static int pidfd_of(int pid)
+{
+	const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host)
 {
+	static int self = -1;
 	const int *fds = srdma_leg_shm_fds(host);
 
+	if (self < 0)
+		self = pidfd_of(getpid());
 	return (struct srdma_leg_params){
 		.ring = SHM_RING,
 		.fds = { fds[0], fds[1], fds[2] },
 		.pid = getpid(),
+		.pidfd = self,
 	};
+}
+
+struct srdma_conn *shm_leg_open(struct shm_leg *f,
+				struct srdma_leg_params params, int pid)
+{
+	struct srdma_leg_answer answer;
+	struct srdma_conn *leg;
+
+	params.pid = pid;
+	params.pidfd = pidfd_of(pid);
+	assert_int_equal(
+		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
+	close(params.pidfd); /* the port has a duplicate */
+	return leg;
 }
 
 int shm_leg_setup(void **state)

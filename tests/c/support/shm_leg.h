@@ -20,8 +20,13 @@ struct shm_leg {
 int shm_leg_setup(void **state);
 int shm_leg_teardown(void **state);
 
-/* The parameters of OPEN for this host: ring SHM_RING, pid of this process. */
+/* The parameters of OPEN for this host: ring SHM_RING, pid of this process. Their
+ * pidfd stays open. */
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
+
+/* Opens a leg of this process id by such parameters. */
+struct srdma_conn *shm_leg_open(struct shm_leg *f,
+				struct srdma_leg_params params, int pid);
 
 /* Creates a memfd of len bytes with these seals (0: none). The caller closes it.
  */
