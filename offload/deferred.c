@@ -70,6 +70,14 @@ static void item_free(struct deferred *d)
 	free(d);
 }
 
+/* Notes whether the item is the first one that ends its object. */
+static void judge(struct deferred_list *l, struct deferred *d)
+{
+	d->first = ends_object(d) && is_first(l, d);
+	if (d->first)
+		LIST_INSERT_HEAD(bucket(l, d), d, of_bucket);
+}
+
 int deferred_add(struct deferred_list *l, const struct deferred *d)
 {
 	struct deferred *copy = malloc(sizeof(*copy));
@@ -77,9 +85,7 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 	if (!copy)
 		return -ENOMEM;
 	*copy = *d;
-	copy->first = ends_object(d) && is_first(l, d);
-	if (copy->first)
-		LIST_INSERT_HEAD(bucket(l, copy), copy, of_bucket);
+	judge(l, copy);
 	if (copy->client)
 		LIST_INSERT_HEAD(&copy->client->deferred, copy, of_client);
 	append(l, copy);
@@ -172,6 +178,19 @@ unsigned deferred_poll(struct deferred_list *l)
 	return l->waits_count + l->others_count;
 }
 
+/* No client knows the key of this region. If a DMA is under way, the item ends
+ * the region from now on. */
+static void abandon_region(struct deferred_list *l, struct deferred *d)
+{
+	struct srdma_relay *relay = l->legs->relay;
+	struct srdma_leg *leg = srdma_relay_leg_by_id(relay, d->leg);
+
+	if (!leg || srdma_relay_mr_dereg(relay, leg, d->number) != -EINPROGRESS)
+		return;
+	d->kind = SRDMA_CTL_DEREG_MR;
+	judge(l, d);
+}
+
 /* One item of each object is enough: a client that repeats its request over
  * one connection after the other must not fill the list. */
 void deferred_leave(struct deferred_list *l, struct client *client)
@@ -181,6 +200,8 @@ void deferred_leave(struct deferred_list *l, struct client *client)
 	while ((d = LIST_FIRST(&client->deferred)) != NULL) {
 		LIST_REMOVE(d, of_client);
 		d->client = NULL;
+		if (d->kind == SRDMA_CTL_REG_MR)
+			abandon_region(l, d);
 		if (d->first)
 			continue;
 		take(l, d); /* no client waits for it */

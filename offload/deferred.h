@@ -66,7 +66,8 @@ void deferred_init(struct deferred_list *l);
 int deferred_add(struct deferred_list *l, const struct deferred *d);
 /* Call answer for items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);
-/* Forget the client: no response is sent to it. Examines its own items only. */
+/* Forget the client: no response is sent to it, and a region whose REG_MR it waited
+ * for is deregistered. Examines its own items only. */
 void deferred_leave(struct deferred_list *l, struct client *client);
 /* Free all items without responses. */
 void deferred_clear(struct deferred_list *l);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "memory/mr.h"
+#include "support/inside.h"
 #include "support/relay_pair.h"
 #include "requests_impl.h"
 #include "wire/wire.h"
@@ -24,6 +25,7 @@ enum {
 	OTHER = 3, /* uses no leg */
 	WRITE_ID = 7,
 	MAX_WAITING = 1024,
+	REGIONS = 2, /* of the leg, after begin() */
 };
 
 struct player {
@@ -493,6 +495,77 @@ static void test_unexpected_descriptors_are_refused(void **state)
 	end(&s);
 }
 
+/* --- a client that leaves while its region opens ---------------------------- */
+
+static int opening(struct srdma_region *region)
+{
+	(void)region;
+	return -EINPROGRESS;
+}
+
+/* REG_MR of a client that is attached to the leg, and which waits. Returns the
+ * region. */
+static struct srdma_mr *ask_region(struct scene *s, struct srdma_port_ops *ops)
+{
+	struct side *side = &s->pair.side[1];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REG_MR, .tag = ++s->tag };
+	struct srdma_mr_table *t = &side->relay->env.mrs;
+	struct srdma_mr *mr = NULL;
+
+	*ops = *side->host->ops;
+	ops->region_ready = opening;
+	side->host->ops = ops;
+	m.reg_mr.leg = srdma_relay_leg_id(side->leg);
+	m.reg_mr.mr.region.addr = (uintptr_t)side->memory;
+	m.reg_mr.mr.region.length = LENGTH;
+	m.reg_mr.mr.region.access = SRDMA_ACCESS_LOCAL_WRITE;
+	ask(s, &m);
+	assert_int_equal(s->player.answers, 0);
+	assert_int_equal(side->leg->mrs, REGIONS + 1);
+	for (int i = 0; !mr && i < SRDMA_MR_BUCKETS; i++)
+		for (mr = t->bucket[i];
+		     mr && mr->access != SRDMA_ACCESS_LOCAL_WRITE;
+		     mr = mr->next)
+			;
+	assert_non_null(mr);
+	return mr;
+}
+
+static void test_region_of_a_client_that_leaves_is_freed(void **state)
+{
+	struct srdma_port_ops ops;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_region(&s, &ops);
+	requests_leave(s.requests, &s.player.client);
+	assert_int_equal(s.pair.side[1].leg->mrs, REGIONS);
+	assert_int_equal(requests_poll(s.requests), 0);
+	end(&s);
+}
+
+static void test_region_is_freed_after_its_dma(void **state)
+{
+	struct srdma_port_ops ops;
+	struct srdma_mr *mr;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	mr = ask_region(&s, &ops);
+	mr->dmas++; /* of a peer that guessed the key */
+	requests_leave(s.requests, &s.player.client);
+	assert_int_equal(requests_poll(s.requests), 1);
+	assert_int_equal(s.pair.side[1].leg->mrs, REGIONS + 1);
+	mr->dmas--;
+	requests_poll(s.requests);
+	assert_int_equal(s.pair.side[1].leg->mrs, REGIONS);
+	assert_int_equal(requests_poll(s.requests), 0);
+	assert_int_equal(s.player.answers, 0);
+	end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -510,6 +583,8 @@ int main(void)
 		cmocka_unit_test(test_leg_ends_with_its_owner),
 		cmocka_unit_test(test_pending_requests_are_limited),
 		cmocka_unit_test(test_unexpected_descriptors_are_refused),
+		cmocka_unit_test(test_region_of_a_client_that_leaves_is_freed),
+		cmocka_unit_test(test_region_is_freed_after_its_dma),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
