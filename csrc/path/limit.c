@@ -17,23 +17,35 @@ uint64_t srdma_limit_size(uint32_t len)
 	return (uint64_t)len + SRDMA_ICRC_LEN;
 }
 
+void srdma_limit_begin(struct srdma_qp_path *x, uint64_t size)
+{
+	x->current.received = size;
+	x->paid += size;
+}
+
 void srdma_limit_received(struct srdma_qp_path *x,
 			  const struct srdma_conn *conn, uint64_t size)
 {
+	x->paid += size;
+	x->held = 0;
 	/* The peer named the address of the own path, so all that it sends pays
 	 * for packets to there. */
-	if (x->conn == x->own || srdma_path_same(x->conn, conn)) {
+	if (x->conn == x->own || srdma_path_same(x->conn, conn))
 		x->current.received += size;
-		x->held = 0;
-	}
 	if (x->candidate &&
 	    (x->candidate == x->own || srdma_path_same(x->candidate, conn)))
 		x->other.received += size;
 }
 
+void srdma_limit_forget(struct srdma_qp_path *x)
+{
+	x->paid = x->spent = 0;
+}
+
 void srdma_limit_lift(struct srdma_qp_path *x)
 {
 	x->held = 0;
+	srdma_limit_forget(x);
 	srdma_path_of(x->conn)->validated = 1;
 	if (x->own && srdma_path_same(x->conn, x->own))
 		srdma_path_of(x->own)->validated = 1;
@@ -79,6 +91,15 @@ static int is_opening(const struct srdma_qp_path *x,
 	return p->ack.kind == SRDMA_ACK_OPEN && x->conn == x->own;
 }
 
+/* 1: size bytes are paid for. */
+static int is_paid(const struct srdma_qp_path *x, int other, uint64_t size)
+{
+	const struct srdma_probe *to = other ? &x->other : &x->current;
+
+	return to->sent + size <= FACTOR * to->received &&
+	       x->spent + size <= FACTOR * x->paid;
+}
+
 /* RFC 5042 X9 */
 int srdma_limit_permits(struct srdma_qp_path *x, int other,
 			const struct srdma_packet *p, uint32_t len)
@@ -94,7 +115,7 @@ int srdma_limit_permits(struct srdma_qp_path *x, int other,
 		return path->validated || path->opens <= x->env->now + burst ||
 		       hold(x, path->opens - burst);
 	}
-	if (to->sent + srdma_limit_size(len) <= FACTOR * to->received)
+	if (is_paid(x, other, srdma_limit_size(len)))
 		return 1;
 	if (!other)
 		return hold(x, 0);
@@ -111,6 +132,8 @@ void srdma_limit_sent(struct srdma_qp_path *x, int other,
 		struct srdma_probe *to = other ? &x->other : &x->current;
 
 		to->sent += srdma_limit_size(len);
+		if (!to->valid && !to->known)
+			x->spent += srdma_limit_size(len);
 		return;
 	}
 	path = srdma_path_of(x->own);

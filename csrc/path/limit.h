@@ -1,7 +1,8 @@
 /*
  * Limit of what is sent to a UDP address that is not validated (docs/protocol.md
  * 7.3; RFC 9000 8.1): three times the bytes of verified packets from there, control
- * packets only. OPENs of a client, for which nothing paid, have a rate per address.
+ * packets only. All such addresses together get three times the bytes of all verified
+ * packets, because a byte may pay for the source address and for the home. OPENs of a client, for which nothing paid, have a rate per address.
  */
 #ifndef SRDMA_PATH_LIMIT_H
 #define SRDMA_PATH_LIMIT_H
@@ -15,11 +16,16 @@ struct srdma_qp_path;
 
 /* Bytes that count for a packet of len bytes: its datagram. */
 uint64_t srdma_limit_size(uint32_t len);
-/* A verified packet of that size arrived on the connection. */
+/* The first verified packet of the QP had that size, and made its path. */
+void srdma_limit_begin(struct srdma_qp_path *x, uint64_t size);
+/* A further one of that size arrived on the connection. */
 void srdma_limit_received(struct srdma_qp_path *x,
 			  const struct srdma_conn *conn, uint64_t size);
-/* The QP's path was validated. */
+/* The QP's path was validated, in answer to its own challenge (lift) or by a change
+ * to a candidate that answered (forget). Bytes that arrived before pay for nothing
+ * any more. */
 void srdma_limit_lift(struct srdma_qp_path *x);
+void srdma_limit_forget(struct srdma_qp_path *x);
 /* 1: a packet of len bytes may leave to the candidate (other: 1), or on the QP's
  * path. If it may not leave on the latter, that path is held. */
 int srdma_limit_permits(struct srdma_qp_path *x, int other,

@@ -77,7 +77,10 @@ struct srdma_qp_path {
 	/* UDP only, written by probe.c and limit.c. */
 	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
 	struct srdma_probe current, other; /* of conn, and of candidate */
-	uint64_t contest;		   /* earliest next candidate, ns */
+	/* Of all addresses, since conn was validated last: bytes of verified
+	 * packets, and bytes sent to addresses that are not validated. */
+	uint64_t paid, spent;
+	uint64_t contest;    /* earliest next candidate, ns */
 	uint64_t home_due;   /* next challenge to the own path, ns */
 	uint64_t held_until; /* OPEN is held until then, ns */
 	uint32_t answers[SRDMA_PATH_ANSWERS]; /* tokens to send back */

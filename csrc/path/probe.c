@@ -171,6 +171,7 @@ static void change(struct srdma_qp_path *x)
 	else
 		x->env->stats.path_changes++;
 	srdma_path_move(x, conn);
+	srdma_limit_forget(x);
 	x->current.valid = 1;
 	srdma_probe_end(x->qp);
 	make_home(x);
@@ -188,7 +189,7 @@ static void begin(struct srdma_qp_path *x, struct srdma_conn *conn,
 	if (!srdma_path_adopt(x->env->paths, conn, srdma_qp_identity(x->qp)))
 		return;
 	srdma_path_move(x, conn);
-	x->current.received = size;
+	srdma_limit_begin(x, size);
 	make_home(x);
 	x->current.known = x->home_known && is_home(x);
 	srdma_connect_note(x->qp);
