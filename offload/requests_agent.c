@@ -15,7 +15,7 @@ static const uint32_t keys_and_ends = BIT(KEYS) | BIT(KEY) | BIT(REKEY) |
 				      BIT(ROTATE) | BIT(EXPIRE) | BIT(END) |
 				      BIT(LIFE) | BIT(PROVE);
 static const uint32_t always =
-	BIT(KEEP) | BIT(ADOPT) | BIT(RESTRICT) | BIT(QUOTA) | BIT(USAGE);
+	BIT(KEEP) | BIT(ADOPT) | BIT(RESTRICT) | BIT(QUOTA);
 _Static_assert(SRDMA_CTL_KINDS <= 32, "a bit per kind");
 
 int requests_agent_only(uint32_t kind)

@@ -1,6 +1,6 @@
 /*
  * Quotas and what they are compared with (docs/local-interface.md 3.10): QUOTA
- * and USAGE of the agent, and QPS.
+ * of the agent, and USAGE and QPS.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -105,6 +105,11 @@ int requests_quota_usage(struct call *c)
 		srdma_ledger_next(srdma_relay_ledger(relay), c->in.after);
 	const struct srdma_account *group;
 
+	if (requests_restrict_is(c->client->account))
+		return requests_refuse(
+			c, -EPERM,
+			"USAGE on a restricted connection: only the worker's "
+			"own user and root see the accounts of others");
 	if (!a)
 		return requests_refuse(
 			c, -ENOENT, "no account has a higher serial than %llu",
@@ -122,16 +127,21 @@ int requests_quota_usage(struct call *c)
 	return 0;
 }
 
-/* Of the QPs examined, the first that the client may use. 0 or -ENOENT. */
+static int may_see(const struct call *c, const struct srdma_leg *leg)
+{
+	return !requests_restrict_is(c->client->account) ||
+	       legs_find(&c->q->legs, c->client->number,
+			 srdma_relay_leg_id(leg));
+}
+
+/* Of the QPs examined, the first that the client may see. 0 or -ENOENT. */
 static int next_qp(struct call *c, uint64_t *cursor, struct srdma_qp_report *s,
 		   struct srdma_leg **leg)
 {
 	for (int looks = 0; looks < LOOKS; looks++) {
 		int rc = srdma_relay_qp_next(c->q->p.relay, cursor, s, leg);
 
-		if (rc < 0 || !*leg ||
-		    legs_find(&c->q->legs, c->client->number,
-			      srdma_relay_leg_id(*leg)))
+		if (rc < 0 || !*leg || may_see(c, *leg))
 			return rc;
 	}
 	*leg = NULL;

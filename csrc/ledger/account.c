@@ -73,7 +73,6 @@ static int add(struct srdma_ledger *l, unsigned kind, const char *name,
 	memcpy(a->name, name, len);
 	memset(a->own_limit, 0xff, sizeof(a->own_limit));
 	enter(l, a);
-	srdma_quota_apply(a);
 	*out = a;
 	return 0;
 }
@@ -87,12 +86,15 @@ int srdma_account_open(struct srdma_ledger *l, enum srdma_account_kind kind,
 
 	if (err)
 		return err;
+	*out = a;
+	if (a->users++)
+		return 0;
 	/* An account that only a quota keeps has no parent yet. */
-	if (!a->users++ && parent) {
+	if (parent) {
 		a->parent = parent;
 		srdma_account_hold(parent);
 	}
-	*out = a;
+	srdma_quota_apply(a);
 	return 0;
 }
 

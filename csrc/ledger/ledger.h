@@ -34,8 +34,6 @@ enum srdma_account_kind {
 	SRDMA_ACCOUNT_KINDS
 };
 
-enum srdma_side { SRDMA_SIDE_LOCAL, SRDMA_SIDE_REMOTE, SRDMA_SIDES };
-
 enum {
 	SRDMA_ACCOUNT_NAME_LEN = 256, /* with the terminating zero */
 	/* accounts of a ledger: those in use, and those that quotas name */
@@ -160,8 +158,8 @@ int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,
 		    uint32_t revision);
 /* Drops the quotas of names with another revision. */
 void srdma_quota_prune(struct srdma_ledger *l, uint32_t revision);
-/* Sets limits of one account until it ends (RESTRICT): those of `quota` that are
- * given. */
+/* Sets limits of one account (RESTRICT): those of `quota` that are given. They
+ * hold until the account ends, or a quota with its name has such a limit. */
 void srdma_account_limit(struct srdma_account *a,
 			 const struct srdma_quota *quota);
 

@@ -96,7 +96,8 @@ static void apply_one(struct srdma_account *a, unsigned r)
 {
 	const struct srdma_ledger *l = a->ledger;
 	const struct srdma_quota *kind = &l->kind[a->kind];
-	uint64_t minimum = minimum_of_kind(l, a->kind, r);
+	/* An account that is not in use has no minimum but that of its name. */
+	uint64_t minimum = a->users ? minimum_of_kind(l, a->kind, r) : 0;
 	uint64_t limit = kind->of[r].limit;
 
 	if (a->quota) {
@@ -152,6 +153,14 @@ static int add_quota(struct srdma_ledger *l, struct srdma_account *a)
 	return 0;
 }
 
+/* The quota comes after the limits of RESTRICT. */
+static void replace_limits(struct srdma_account *a, const struct srdma_quota *q)
+{
+	for (int r = 0; r < SRDMA_RESOURCES; r++)
+		if (q->of[r].limit != SRDMA_QUOTA_DEFAULT)
+			a->own_limit[r] = SRDMA_QUOTA_DEFAULT;
+}
+
 /* RFC 5042 R3-4 */
 int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,
 		    const char *name, const struct srdma_quota *quota,
@@ -173,6 +182,7 @@ int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,
 	if (!err) {
 		*a->quota = *quota;
 		a->revision = revision;
+		replace_limits(a, quota);
 		srdma_quota_apply(a);
 	}
 	srdma_account_close(a);

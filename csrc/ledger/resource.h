@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum srdma_side { SRDMA_SIDE_LOCAL, SRDMA_SIDE_REMOTE, SRDMA_SIDES };
+
 /* The order is that of QUOTA and USAGE (3.10). */
 enum srdma_resource {
 	SRDMA_RES_CONNECTIONS,	/* control connections */
@@ -25,6 +27,7 @@ enum srdma_resource {
 };
 
 struct srdma_resource_row {
+	unsigned sides; /* bits 1 << enum srdma_side: whose accounts have it */
 	const char *name; /* "qps", as in policies */
 	const char *noun; /* "QPs", as in texts */
 	const char *less; /* what its holder can do */

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from srdma.control.client import Control
 
 RESOURCES = control.RESOURCES
+LOCAL = control.LOCAL_RESOURCES  # of local programs
+REMOTE = control.REMOTE_RESOURCES  # of identities of peers
 COUNTS = control.count_names()
 NO_LIMIT = 2**64 - 1
+NAMES_MAX = control.QUOTAS_MAX  # quotas with a name
 
 _NOT_GIVEN = 2**64 - 1
 _QUOTA = struct.Struct(">QQ")
@@ -32,6 +35,14 @@ class AccountKind(IntEnum):
     PROCESS = control.PROCESS  # a process of the worker's own user, or of root
     GROUP = control.GROUP  # a user or a host: limits only
     IDENTITY = control.IDENTITY  # of remote peers
+
+
+def resources_of(kind: AccountKind) -> tuple[str, ...]:
+    """Names of the resources that accounts of a kind have."""
+    return REMOTE if kind is AccountKind.IDENTITY else LOCAL
+
+
+Account = tuple[AccountKind, str]  # its kind and name
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,7 @@ class QPUse:
 
 def set_quota(
     worker: Control,
-    account: tuple[AccountKind, str],
+    account: Account,
     quota: Quota,
     revision: int = 0,
     *,
@@ -140,8 +151,26 @@ def set_quota(
 
     last: the quotas of names with another revision are removed. Needs Control.agent().
     """
+    worker.request(Kind.QUOTA, _values(account, quota, revision, last=last))
+
+
+def set_quotas(
+    worker: Control, quotas: Sequence[tuple[Account, Quota]], revision: int
+) -> list[tuple[Account, RefusedError]]:
+    """Set all quotas, at least one; those of names with another revision are removed. Returns what
+    the worker refused. Needs Control.agent()."""
+    calls = [
+        (Kind.QUOTA, _values(account, quota, revision, last=n == len(quotas)))
+        for n, (account, quota) in enumerate(quotas, 1)
+    ]
+    answers = zip(quotas, worker.requests(calls), strict=True)
+    return [(account, refused) for (account, _), refused in answers if refused]
+
+
+def _values(account: Account, quota: Quota, revision: int, *, last: bool) -> list[Any]:
+    """The body of QUOTA."""
     flags = control.QUOTA_LAST if last else 0
-    worker.request(Kind.QUOTA, [account[0], flags, revision, quota.idle, account[1], quota.pack()])
+    return [account[0], flags, revision, quota.idle, account[1], quota.pack()]
 
 
 def _further(worker: Control, kind: Kind, cursor: int) -> Sequence[Any] | None:
@@ -155,7 +184,7 @@ def _further(worker: Control, kind: Kind, cursor: int) -> Sequence[Any] | None:
 
 
 def accounts(worker: Control) -> Iterator[Usage]:
-    """All accounts, in the order of their creation. Needs Control.agent()."""
+    """All accounts, in the order of their creation. RefusedError on a restricted connection."""
     after = 0
     while (values := _further(worker, Kind.USAGE, after)) is not None:
         found = Usage.of(values)
@@ -164,7 +193,7 @@ def accounts(worker: Control) -> Iterator[Usage]:
 
 
 def qps(worker: Control) -> Iterator[QPUse]:
-    """All QPs that this connection may use."""
+    """All QPs; on a restricted connection those that it may use."""
     at = 0
     while (values := _further(worker, Kind.QPS, at)) is not None:
         at, qpn = values[:2]

@@ -15,7 +15,10 @@ ALLOW_UNPROTECTED: int
 SHARED: int
 KEPT_QP_LEN: int
 RESOURCES: tuple[str, ...]
+LOCAL_RESOURCES: tuple[str, ...]
+REMOTE_RESOURCES: tuple[str, ...]
 RESOURCE_PLACES: int
+QUOTAS_MAX: int
 QUOTA_LAST: int
 PROGRAM: int
 PROCESS: int

@@ -23,12 +23,25 @@ ALLOW_UNPROTECTED = SRDMA_CTL_ALLOW_UNPROTECTED  # flag of the answer to HELLO
 SHARED = SRDMA_CTL_SHARED  # flag of OPEN
 KEPT_QP_LEN = SRDMA_CTL_KEPT_QP_LEN  # bytes of a QP in the answer to ADOPT
 
+
+def resources_of(side):
+    """Names of the resources that accounts of a side have."""
+    return tuple(
+        srdma_resource(r).name.decode()
+        for r in range(<int>SRDMA_RESOURCES)
+        if srdma_resource(r).sides & 1 << side
+    )
+
+
 # Resources by their numbers, and the places that QUOTA and USAGE have for them.
 RESOURCES = tuple(
     srdma_resource(r).name.decode() for r in range(<int>SRDMA_RESOURCES)
 )
+LOCAL_RESOURCES = resources_of(SRDMA_SIDE_LOCAL)  # that local programs have
+REMOTE_RESOURCES = resources_of(SRDMA_SIDE_REMOTE)  # that identities of peers have
 RESOURCE_PLACES = SRDMA_CTL_RESOURCES
 QUOTA_LAST = SRDMA_CTL_QUOTA_LAST  # flag of QUOTA
+QUOTAS_MAX = SRDMA_LEDGER_QUOTAS  # with a name
 PROGRAM = SRDMA_ACCOUNT_PROGRAM  # kinds of accounts
 PROCESS = SRDMA_ACCOUNT_PROCESS
 GROUP = SRDMA_ACCOUNT_GROUP

@@ -8,7 +8,12 @@ cdef extern from "ledger/resource.h":
     enum:
         SRDMA_RESOURCES
 
+    enum:
+        SRDMA_SIDE_LOCAL
+        SRDMA_SIDE_REMOTE
+
     struct srdma_resource_row:
+        unsigned sides
         const char *name
 
     const srdma_resource_row *srdma_resource(int r)
@@ -21,6 +26,7 @@ cdef extern from "ledger/ledger.h":
         SRDMA_ACCOUNT_PROCESS
         SRDMA_ACCOUNT_GROUP
         SRDMA_ACCOUNT_IDENTITY
+        SRDMA_LEDGER_QUOTAS
 
 
 cdef extern from "relay/ctl.h":

@@ -458,6 +458,53 @@ static void test_limits_of_one_account_last_as_long_as_it(void **state)
 	srdma_ledger_destroy(l);
 }
 
+static void test_a_quota_replaces_limits_of_its_account(void **state)
+{
+	struct srdma_ledger *l = ledger_of(100, 0);
+	struct srdma_account *a =
+		open_in(l, SRDMA_ACCOUNT_PROGRAM, "uid 1", NULL);
+	struct srdma_quota q = quota_of(QPS, SRDMA_QUOTA_DEFAULT, 5);
+
+	(void)state;
+	q.of[BYTES].limit = 3;
+	srdma_account_limit(a, &q);
+	set(l, SRDMA_ACCOUNT_PROGRAM, "", quota_of(QPS, 0, 9));
+	assert_int_equal(take_all(a, QPS), 5);
+	set(l, SRDMA_ACCOUNT_PROGRAM, "uid 1", quota_of(QPS, 0, 7));
+	assert_int_equal(take_all(a, QPS), 2);
+	assert_int_equal(take_all(a, BYTES), 3); /* this one it does not give */
+	srdma_account_give(a, QPS, 7);
+	srdma_account_give(a, BYTES, 3);
+	srdma_account_close(a);
+	srdma_ledger_destroy(l);
+}
+
+static void test_an_absent_account_holds_back_its_own_minima_only(void **state)
+{
+	struct srdma_ledger *l = ledger_of(100, 0);
+	struct srdma_account *a, *other = process(l, "other");
+
+	(void)state;
+	set(l, SRDMA_ACCOUNT_PROCESS, "", quota_of(QPS, 2, 98));
+	for (int i = 0; i < 50; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "absent %d", i);
+		set(l, SRDMA_ACCOUNT_PROCESS, name, quota_of(BYTES, 0, 9));
+	}
+	set(l, SRDMA_ACCOUNT_PROCESS, "here", quota_of(QPS, 4, 98));
+	assert_int_equal(take_all(other, QPS), 100 - 4 - 12);
+	a = process(l, "absent 0");
+	assert_int_equal(guaranteed(a, QPS), 2);
+	assert_int_equal(take_all(a, QPS), 2);
+	srdma_account_give(a, QPS, 2);
+	srdma_account_close(a);
+	assert_int_equal(guaranteed(a, QPS), 0);
+	srdma_account_give(other, QPS, 100 - 4 - 12);
+	srdma_account_close(other);
+	srdma_ledger_destroy(l);
+}
+
 static void test_the_idle_time_is_that_of_the_name_or_kind(void **state)
 {
 	struct srdma_ledger *l = ledger_of(100, 0);
@@ -639,6 +686,9 @@ int main(void)
 		cmocka_unit_test(test_quotas_that_cannot_be_are_refused),
 		cmocka_unit_test(test_accounts_are_limited),
 		cmocka_unit_test(test_limits_of_one_account_last_as_long_as_it),
+		cmocka_unit_test(test_a_quota_replaces_limits_of_its_account),
+		cmocka_unit_test(
+			test_an_absent_account_holds_back_its_own_minima_only),
 		cmocka_unit_test(
 			test_the_idle_time_is_that_of_the_name_or_kind),
 		cmocka_unit_test(test_every_resource_has_a_name),

@@ -89,7 +89,7 @@ static const uint8_t *usage_of(struct scene *s, const char *name,
 
 /* --- rights ---------------------------------------------------------------- */
 
-static void test_quota_and_usage_are_the_agents(void **state)
+static void test_quota_is_the_agents(void **state)
 {
 	struct srdma_ctl_msg m = quota(SRDMA_ACCOUNT_PROCESS, "");
 	struct scene s;
@@ -98,9 +98,6 @@ static void test_quota_and_usage_are_the_agents(void **state)
 	begin(&s);
 	assert_int_equal(ask(&s, &one, &m), EPERM);
 	player_says(&one, "QUOTA without the role AGENT");
-	m = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_USAGE };
-	assert_int_equal(ask(&s, &one, &m), EPERM);
-	player_says(&one, "USAGE without the role AGENT");
 	/* Nor for an agent of some legs only. */
 	assert_int_equal(ask(&s, &two,
 			     &(struct srdma_ctl_msg){
@@ -367,8 +364,37 @@ static unsigned count_qps(struct scene *s, struct player *p)
 	return n;
 }
 
-static void test_qps_are_those_that_a_connection_may_use(void **state)
+/* A connection of this account: a program of another user. */
+static void restrict_to(struct scene *s, struct player *p, const char *account)
 {
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESTRICT,
+				   .restrict_ = { 9, 9, 9, 9, 1 << 20 } };
+
+	*p = player_make(3, 100, UID);
+	assert_int_equal(join(s, p), 0);
+	assert_int_equal(ask_agent(s, p), 0);
+	strcpy(m.restrict_.account, account);
+	assert_int_equal(ask(s, p, &m), 0);
+}
+
+static void test_a_restricted_connection_sees_no_other_account(void **state)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_USAGE };
+	struct player stranger;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(ask(&s, &one, &m), 0);
+	restrict_to(&s, &stranger, "uid 7");
+	assert_int_equal(ask(&s, &stranger, &m), EPERM);
+	player_says(&stranger, "USAGE on a restricted connection");
+	scene_end(&s);
+}
+
+static void test_qps_are_those_that_a_connection_may_see(void **state)
+{
+	struct player stranger;
 	struct srdma_ctl_msg init = { .kind = SRDMA_CTL_INIT,
 				      .init.qp = { .sq = 1, .rq = 1 } };
 	struct scene s;
@@ -379,16 +405,21 @@ static void test_qps_are_those_that_a_connection_may_use(void **state)
 	init.init.leg = one.last.opened.leg;
 	assert_int_equal(ask(&s, &one, &init), 0);
 	assert_int_equal(ask(&s, &one, &init), 0);
-	assert_int_equal(count_qps(&s, &one), 2);
-	assert_int_equal(count_qps(&s, &two), 0);
-	assert_int_equal(count_qps(&s, &agent), 3);
+	restrict_to(&s, &stranger, "uid 7");
+	assert_int_equal(count_qps(&s, &stranger), 0);
+	assert_int_equal(open_leg(&s, &stranger), 0);
+	init.init.leg = stranger.last.opened.leg;
+	assert_int_equal(ask(&s, &stranger, &init), 0);
+	assert_int_equal(count_qps(&s, &stranger), 1);
+	assert_int_equal(count_qps(&s, &two), 4);
+	assert_int_equal(count_qps(&s, &agent), 4);
 	scene_end(&s);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_quota_and_usage_are_the_agents),
+		cmocka_unit_test(test_quota_is_the_agents),
 		cmocka_unit_test(test_illegal_quotas),
 		cmocka_unit_test(test_a_quota_holds_for_its_account),
 		cmocka_unit_test(
@@ -401,7 +432,9 @@ int main(void)
 			test_clients_without_a_pid_have_accounts_of_their_own),
 		cmocka_unit_test(test_usage_ends_with_the_last_account),
 		cmocka_unit_test(test_usage_counts_refusals),
-		cmocka_unit_test(test_qps_are_those_that_a_connection_may_use),
+		cmocka_unit_test(
+			test_a_restricted_connection_sees_no_other_account),
+		cmocka_unit_test(test_qps_are_those_that_a_connection_may_see),
 	};
 
 	log_set_level(LEVEL_ERROR);
