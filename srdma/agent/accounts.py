@@ -11,11 +11,13 @@ import grp
 import pwd
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.quota import quota_of
 from srdma.control import Control, Limits
+from srdma.control.quotas import Quota
 from srdma.keyex.fields import ExchangeError
 from srdma.native.constants import KEEP_LEGS
 
@@ -26,8 +28,6 @@ MODE = 0o600
 NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
 REMOTE_NAME_MAX = 16  # of a container of another computer: an account has 63 bytes
 KEYS = {"name", "path", "mode", "owner", "group", "identities", "quota"}
-LIMITS = tuple(field.name for field in fields(Limits))
-MOST = {name: (1 << 63) - 1 if name == "bytes" else (1 << 32) - 1 for name in LIMITS}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Door:
     owner: int
     group: int
     identities: frozenset[str]
-    limits: Limits
+    quota: Quota
 
 
 def remote_user(host: str, user: User) -> User:
@@ -65,6 +65,16 @@ def account(user: User) -> str:
     if not host:
         return f"container {user}"
     return f"host {host} uid {user[len(host) + 1 :]}" if user[len(host)] == ":" else f"host {user}"
+
+
+def group(user: User) -> str:
+    """Name of the account of all users of the host of a program; "" for a local one."""
+    return group_of_host(host) if (host := host_of(user)) else ""
+
+
+def group_of_host(host: str) -> str:
+    """The same, of a [[host]] with this name."""
+    return f"host {host}"
 
 
 def check_owner(user: User, opener: int, charged: str) -> None:
@@ -92,7 +102,7 @@ def restricted(
     control = Control.connect(path, user=trusted)
     try:
         control.agent()
-        control.restrict(account(user), limits, KEEP_LEGS if keep else 0)
+        control.restrict(account(user), limits, KEEP_LEGS if keep else 0, group(user))
     except BaseException:
         control.close()
         raise
@@ -117,19 +127,7 @@ def _id(value: object, what: str, find: Callable[[str], int]) -> int:
         raise ValueError(f"there is no {what} {value!r}") from None
 
 
-def limits_of(entry: object, defaults: Limits) -> Limits:
-    """From a table of a policy. Raises ValueError."""
-    if not isinstance(entry, dict):
-        raise ValueError("quota is not a table")
-    for name, value in entry.items():
-        if name not in MOST:
-            raise ValueError(f"quota has the unknown key {name!r}: known are {', '.join(LIMITS)}")
-        if type(value) is not int or not 0 <= value <= MOST[name]:
-            raise ValueError(f"quota: {name} must be 0 to {MOST[name]}")
-    return replace(defaults, **entry)
-
-
-def doors_of(entries: object, defaults: Limits, identities: set[str]) -> tuple[Door, ...]:
+def doors_of(entries: object, defaults: Quota, identities: set[str]) -> tuple[Door, ...]:
     """From [[container]] of a policy with these identities. Raises ValueError."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("container is no list of tables [[container]]")
@@ -141,7 +139,7 @@ def doors_of(entries: object, defaults: Limits, identities: set[str]) -> tuple[D
     return doors
 
 
-def _door(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> Door:
+def _door(entry: Mapping[str, Any], defaults: Quota, identities: set[str]) -> Door:
     if unknown := sorted(set(entry) - KEYS):
         raise ValueError(
             f"[[container]] has the unknown key {unknown[0]!r}: known are {', '.join(sorted(KEYS))}"
@@ -166,10 +164,5 @@ def _door(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> D
         uid_of(entry["owner"]) if "owner" in entry else -1,
         _gid_of(entry["group"]) if "group" in entry else -1,
         frozenset(allowed),
-        limits_of(entry.get("quota", {}), defaults),
+        quota_of(f"[[container]] {name!r}: quota", entry.get("quota", {}), defaults),
     )
-
-
-def summary(limits: Limits) -> str:
-    """The limits, for people."""
-    return ", ".join(f"{value} {name}" for name, value in asdict(limits).items())

@@ -10,17 +10,20 @@ import os
 import tomllib
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from srdma.agent.accounts import MODE, User, doors_of, host_of, limits_of, summary, uid_of
+from srdma.agent.accounts import MODE, User, doors_of, host_of, uid_of
 from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, SystemClock
 from srdma.agent.peers import Peer, Peers, range_text
+from srdma.agent.quota import limits_of, summary
+from srdma.agent.quotas import quotas_of
 from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of, teller_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.agent.wires import Network, networks_of
 from srdma.control import Limits
+from srdma.control.quotas import Quota
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
@@ -99,15 +102,16 @@ class Policy:
             fields = _read(self.path)
             grants = {g.name: g for g in _grants(self.path, fields)}
             credentials = {g.name: _credentials(self.path, g) for g in grants.values()}
-            limits = limits_of(fields.get("quota", {}), Limits())
-            doors = doors_of(fields.get("container", []), limits, set(grants))
+            quotas = quotas_of(fields.get("quota", {}))
+            doors = doors_of(fields.get("container", []), quotas.users, set(grants))
             worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
             where = fields.get("listen", "")
             listen = None if where == "" else address_of("listen", where)
             peers = Peers(fields.get("peer", []))
             if peers.entries and not listen:
                 raise ValueError("[[peer]] needs `listen`: peers call at the port of the agent")
-            hosts = hosts_of(fields.get("host", []), limits, set(grants))
+            hosts = hosts_of(fields.get("host", []), quotas.users, set(grants))
+            quotas = quotas.with_entries(doors, hosts.values())
             control = control_of(self.path, fields.get("control"))
             if bool(hosts) != bool(control):
                 raise ValueError("[control] and [[host]] need each other")
@@ -127,7 +131,7 @@ class Policy:
         self.worker_user = worker_user
         self.doors = doors
         self.control, self.hosts = control, hosts
-        self._limits, self._doors = limits, {door.name: door for door in doors}
+        self.quotas, self._doors = quotas, {door.name: door for door in doors}
         self._clock = ClockRule(demand, (self.path,), self._system, self.host_time, teller)
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
@@ -157,7 +161,7 @@ class Policy:
             }
             | {
                 f"[{door.name}]": f"{door.socket} for {', '.join(sorted(door.identities))}; "
-                + summary(door.limits)
+                + summary(door.quota)
                 for door in self.doors
             }
             | {
@@ -168,9 +172,11 @@ class Policy:
             | {
                 f"[{host.name}]": f"{host.identity} for {', '.join(sorted(host.identities))}; "
                 + f"listens at {', '.join(map(str, host.listen)) or 'nothing'}; "
-                + summary(host.limits)
+                + summary(Quota(limits=asdict(host.limits)))
+                + (f"; together {summary(host.total)}" if host.total else "")
                 for host in self.hosts.values()
             }
+            | self.quotas.summary()
         )
 
     def stamp(self) -> tuple[int, ...]:
@@ -206,8 +212,10 @@ class Policy:
         """Limits of a user at the worker."""
         if host := self.hosts.get(host_of(user)):
             return host.limits
-        door = self._doors.get(user) if isinstance(user, str) else None
-        return door.limits if door else self._limits
+        if isinstance(user, int):
+            return limits_of(self.quotas.of_user(user))
+        door = self._doors.get(user)
+        return limits_of(door.quota if door else self.quotas.users)
 
     def host_at(self, user: User) -> HostEntry:
         """The host of a program. Raises ExchangeError (`policy`) for a local one, and if the entry

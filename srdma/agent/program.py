@@ -27,6 +27,7 @@ from srdma.agent.policy import Policy, Private
 from srdma.agent.remote.hosts import Hosts
 from srdma.agent.service import Service
 from srdma.agent.serving import Signals, accept_all, bound, notify_ready, reload
+from srdma.agent.steward import Steward
 from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
 from srdma.keyex import keylog
@@ -65,7 +66,8 @@ async def serve_sockets(
     """A system agent, until SIGTERM or SIGINT. tcp: where peers resume sessions, and where proxies
     connect."""
     port, control = tcp
-    keeper = Keeper(policy.worker_user)
+    steward = Steward(lambda: policy.quotas, audit)
+    keeper = Keeper(policy.worker_user, steward.give)
     service = Service(policy, audit, keeper, port.getsockname()[:2] if port else None)
     signals = Signals()
     await service.take_over(policy.worker)
@@ -75,11 +77,19 @@ async def serve_sockets(
         accept_all(partial(service.open, user=container or None), sock)
         for sock, container in listening
     ]
-    works.append(reload(policy, partial(service.withdraw, policy.permits), signals.hup, audit))
+
+    def changed() -> int:
+        steward.renew()
+        keeper.each(steward.give)
+        return service.withdraw(policy.permits)
+
+    works.append(reload(policy, changed, signals.hup, audit))
     if port:
         works.append(service.serve_port(port, policy))
     if policy.worker_remote:
         works.append(service.follow(policy.worker))
+    else:
+        works.append(keeper.attend(policy.worker))
     if control:
         works.append(Hosts(control, policy, service).run())
     await signals.until_over(works, partial(service.close, restart=True))

@@ -94,11 +94,11 @@ async def accept_all(take: Callable[[socket.socket], None], listening: socket.so
 
 
 async def reload(
-    file: File, withdraw: Callable[[], int], hup: asyncio.Event, audit: Audit
+    file: File, changed: Callable[[], int], hup: asyncio.Event, audit: Audit
 ) -> NoReturn:
     """Read the file again when it changed. One that is not legal leaves the former in force.
 
-    withdraw: ends what the new one does not grant. Returns how many.
+    changed: does what follows from a new one. Returns how many connections that ended.
     """
     stamp = file.stamp()
     while True:
@@ -113,7 +113,7 @@ async def reload(
         except LocalError as error:
             audit("policy-refused", text=str(error))
             continue
-        audit("policy", file=str(file.path), withdrawn=withdraw())
+        audit("policy", file=str(file.path), withdrawn=changed())
         stamp = file.stamp()
 
 

@@ -7,25 +7,32 @@ keeps the records of its sessions, and gives them to the next agent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from srdma.agent.record import Record
 from srdma.agent.worker import Worker
-from srdma.errors import RefusedError
+from srdma.control import Control, thread_path
+from srdma.errors import DeviceError, RefusedError, Timeout
 from srdma.keyex.secrets import unless_ended
 
 ROLE_TIMEOUT = 5.0  # seconds until the worker has noticed the end of the former agent
 ROLE_RETRY = 0.05
+ATTEND_EVERY = 2.0  # seconds
 
 
 class Keeper:
     """The role at the processes of one worker."""
 
-    def __init__(self, trusted: int | None = None) -> None:
-        """trusted: a uid whose workers get secrets, besides those of this user and root."""
-        self._trusted = trusted
+    def __init__(
+        self, trusted: int | None = None, welcome: Callable[[Control], None] = lambda _: None
+    ) -> None:
+        """trusted: a uid whose workers get secrets, besides those of this user and root. welcome:
+        called with a connection to each process at which the role was taken."""
+        self._trusted, self._welcome = trusted, welcome
         self._workers: dict[Path, Worker] = {}
         self._lock = asyncio.Lock()
 
@@ -40,7 +47,27 @@ class Keeper:
                 if found:
                     found.close()
                 found = self._workers[path] = await _with_role(path, self._trusted)
+                self._welcome(found.control)
             return found
+
+    async def attend(self, path: Path) -> NoReturn:
+        """Take the role soon after a worker on this computer started again, also if no program asks
+        for it. path: of the control socket of its process 0."""
+        known: Worker | None = None
+        while True:
+            await asyncio.sleep(ATTEND_EVERY)
+            with contextlib.suppress(DeviceError, Timeout):  # it does not run, or has another agent
+                first = await self.worker(path)
+                if first is not known:
+                    for thread in range(1, first.control.hello().threads):
+                        await self.worker(thread_path(path, thread))
+                    known = first
+
+    def each(self, call: Callable[[Control], None]) -> None:
+        """Call it with a connection to each process that has not ended."""
+        for worker in self._workers.values():
+            if worker.alive():
+                call(worker.control)
 
     def keep(self, record: Record, path: Path) -> None:
         """Let the worker keep a session. Raises RefusedError, LocalError."""

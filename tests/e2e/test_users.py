@@ -198,6 +198,38 @@ def test_quota(users: Users) -> None:
     guest.does("pds = [srdma.PD(ctx) for _ in range(2)]")
 
 
+def test_quotas_of_single_users_follow_the_policy_at_once(users: Users) -> None:
+    agent = users.agent(
+        "a", users.site.a.control, [NOBODY, STRANGER],
+        f"[quota]\nlegs = 4\n[quota.user.{NOBODY}]\nlegs = 2\nrecords = 8192\n"
+        "[quota.peers]\nqps = 0\n",
+    )  # fmt: skip
+    guest = users.guest(agent)
+    guest.fails("srdma.PD(ctx, 8192)", f"uid {NOBODY} has 4096 of at most 8192 places")
+    guest.does("p = srdma.PD(ctx)")
+    guest.fails("srdma.PD(ctx)", f"uid {NOBODY} has 2 of at most 2 legs")
+    users.guest(agent, STRANGER).does("pds = [srdma.PD(ctx) for _ in range(3)]")
+    host = users.server()
+    listener = users.undo.enter_context(
+        srdma.listen(("127.0.0.1", 0), host.pd, identity="host-b", peer=A)
+    )
+    call = f"c = srdma.connect({listener.address!r}, pd, identity='host-a', peer={B!r})"
+    accepted = run(listener.accept, WAIT)
+    guest.fails(call, f"identity {B} has 0 of at most 0 QPs: close one", "[quota]")
+    with pytest.raises(srdma.Error):
+        accepted()
+    agent.change("legs = 2", "legs = 3")
+    agent.change("records = 8192", "records = 65536")
+    agent.change("qps = 0", "qps = 1")
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: '"event": "policy"' in agent.process.stderr.readline())  # type: ignore[union-attr]
+    guest.does("p.more = srdma.PD(ctx)")
+    guest.fails("srdma.PD(ctx)", f"uid {NOBODY} has 3 of at most 3 legs")
+    accepted = run(listener.accept, WAIT)
+    guest.does(call)
+    assert accepted().identity == A
+
+
 def test_container(users: Users) -> None:
     """Programs that come through a container's socket count by its name, whatever their uid."""
     host = users.server()

