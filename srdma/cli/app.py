@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from srdma.cli import agent, ca, demo, doctor, transfer, verify_wire
+from srdma.cli import agent, ca, demo, doctor, stats, transfer, verify_wire
 from srdma.cli.commands import Command, Group, Run
 from srdma.cli.options import expanded
 from srdma.cli.output import complain
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command | Group] = {
     "send": Command(transfer.send),
     "verify-wire": Command(verify_wire.verify_wire),
     "doctor": Command(doctor.doctor),
+    "stats": Command(stats.stats),
     "agent": Command(agent.agent),
     "config": Group("The policy of an agent.", {"check": agent.check}),
     "ca": Group(
