@@ -191,6 +191,16 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 	return r;
 }
 
+/* RFC 5042 R6.2.2-1, RA-1 */
+int srdma_withdraw_mr(struct srdma_mr *mr)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_WITHDRAW };
+
+	m.dereg_mr.leg = mr->pd->number;
+	m.dereg_mr.key = mr->key;
+	return srdma_pd_call(mr->pd, &m, NULL);
+}
+
 int srdma_dereg_mr(struct srdma_mr *mr)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DEREG_MR };

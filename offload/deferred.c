@@ -125,6 +125,11 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 					       d->ticket) > 0
 			       ? WAITING
 			       : 0;
+	case SRDMA_CTL_WITHDRAW:
+		return srdma_relay_mr_withdrawing(relay, leg, d->number,
+						  d->ticket) > 0
+			       ? WAITING
+			       : 0;
 	case SRDMA_CTL_DESTROY:
 		rc = srdma_relay_qp_destroy(relay, leg, d->number);
 		if (rc == -EINPROGRESS)

@@ -1,7 +1,7 @@
 /*
  * Responses that wait for the relay (docs/local-interface.md 3): REG_MR waits
- * until the memory of its process was probed, DEREG_MR, DESTROY and REVOKE wait
- * until their DMA has ended, WAIT until the QP is in RTS or ERR.
+ * until the memory of its process was probed, DEREG_MR, DESTROY, REVOKE and
+ * WITHDRAW wait until their DMA has ended, WAIT until the QP is in RTS or ERR.
  */
 #ifndef OFFLOAD_DEFERRED_H
 #define OFFLOAD_DEFERRED_H
@@ -24,8 +24,8 @@ struct deferred {
 	uint32_t tag;
 	uint32_t leg;
 	uint32_t number;		  /* QPN or key */
-	struct srdma_revoke_params range; /* REVOKE, with its ticket */
-	uint64_t ticket;
+	struct srdma_revoke_params range; /* REVOKE */
+	uint64_t ticket;		  /* of REVOKE, WITHDRAW */
 	int first; /* set by deferred_add(): 1 if it ends an object, and no
 		      other item that does is `first` */
 };

@@ -233,6 +233,7 @@ static const struct {
 	[SRDMA_CTL_QUOTA] = { requests_quota, 0, 0 },
 	[SRDMA_CTL_USAGE] = { requests_quota_usage, 0, 0 },
 	[SRDMA_CTL_QPS] = { requests_quota_qps, 0, 0 },
+	[SRDMA_CTL_WITHDRAW] = { requests_memory_withdraw, 0, 0 },
 };
 
 static int check_fds(struct call *c)

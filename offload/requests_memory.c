@@ -1,6 +1,6 @@
 /*
- * Requests about memory: REG_MR, DEREG_MR, REVOKE, and the creation (CAP) and
- * use (INSTALL, UNINSTALL) of capabilities (docs/protocol.md 6;
+ * Requests about memory: REG_MR, WITHDRAW, DEREG_MR, REVOKE, and the creation
+ * (CAP) and use (INSTALL, UNINSTALL) of capabilities (docs/protocol.md 6;
  * local-interface.md 3).
  */
 #include <errno.h>
@@ -48,6 +48,20 @@ int requests_memory_deregister(struct call *c)
 	if (rc == -EINPROGRESS)
 		return requests_defer(c, leg,
 				      &(struct deferred){ .number = key });
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_memory_withdraw(struct call *c)
+{
+	struct deferred d = { .number = c->in.dereg_mr.key };
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.dereg_mr.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_mr_withdraw(c->q->p.relay, leg, d.number, &d.ticket);
+	if (rc == -EINPROGRESS)
+		return requests_defer(c, leg, &d);
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

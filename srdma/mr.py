@@ -177,8 +177,8 @@ class MR(Resource):
         self.ensure_alive()
         if not self.access & REMOTE:
             raise LocalError(
-                "the region was registered without REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: "
-                "no peer could use it"
+                "the region has no right REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC, or was "
+                "withdrawn: no peer could use it"
             )
         return RemoteMR(self.addr, self.rkey, self.length)
 
@@ -227,6 +227,22 @@ class MR(Resource):
             holder=who,
         )
         return Capability.from_bytes(self.pd.control.capability(request))
+
+    # RFC 5042 R6.2.2-1, RA-1, A6.2.2
+    def withdraw(self, *, timeout: float = TIMEOUT) -> memoryview:
+        """End all remote rights, then return the bytes of the region, for reading.
+
+        To be called before the program examines what a peer wrote: when this returns, each access
+        of a peer is complete or refused, so that no peer changes the bytes between their check and
+        their use. The region stays registered for the program's own requests. A RECV that the
+        program posted into it still takes a message. timeout: in seconds; after a Timeout the
+        rights have ended, but DMA may be in progress: call it again. The rights do not come back:
+        another `PD.reg_mr()` or `PD.alloc()` exposes memory under another rkey.
+        """
+        self.ensure_alive()
+        self.access &= ~(REMOTE | Access.SHARED)
+        self.pd.control.withdraw(self.pd.leg, self.lkey, timeout)
+        return self._buf.toreadonly()
 
     # RFC 5042 R6.2.2-1, RA-1
     def revoke(
@@ -279,6 +295,8 @@ class MR(Resource):
             has |= Right.WRITE
         if self.access & Access.REMOTE_ATOMIC:
             has |= Right.ATOMIC
+        if not has:
+            raise CapabilityError("the region was withdrawn: it has no rights to grant")
         if rights & ~has:
             raise CapabilityError(
                 f"the region's access permits {names_of(has)} to peers: a capability cannot grant "

@@ -62,6 +62,7 @@ class Kind(IntEnum):
     QUOTA = 26
     USAGE = 27
     QPS = 28
+    WITHDRAW = 29
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -94,6 +95,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.QUOTA: 528,
     Kind.USAGE: 8,
     Kind.QPS: 8,
+    Kind.WITHDRAW: 8,
 }
 
 

@@ -61,6 +61,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_QUOTA = 26,
 	SRDMA_CTL_USAGE = 27,
 	SRDMA_CTL_QPS = 28,
+	SRDMA_CTL_WITHDRAW = 29,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -271,8 +272,8 @@ struct srdma_ctl_msg {
 		uint8_t token[SRDMA_TOKEN_LEN]; /* ATTACH */
 		struct srdma_ctl_attach_answer attached;
 		struct srdma_ctl_reg_mr reg_mr;
-		uint32_t key; /* response to REG_MR */
-		struct srdma_ctl_key_of_leg dereg_mr;
+		uint32_t key;			      /* response to REG_MR */
+		struct srdma_ctl_key_of_leg dereg_mr; /* WITHDRAW too */
 		struct srdma_ctl_init init;
 		struct srdma_ctl_init_answer qp;
 		struct srdma_ctl_keys keys;

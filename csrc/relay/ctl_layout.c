@@ -280,6 +280,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_QUOTA] = { "QUOTA", { quota, empty } },
 	[SRDMA_CTL_USAGE] = { "USAGE", { adopt, usage_answer } },
 	[SRDMA_CTL_QPS] = { "QPS", { adopt, qps_answer } },
+	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { dereg_mr, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

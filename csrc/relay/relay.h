@@ -145,6 +145,18 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
 
+/*
+ * WITHDRAW: ends all remote rights of a region (6.5). 0: no DMA of a peer uses
+ * it; -EINPROGRESS: call srdma_relay_mr_withdrawing() with *ticket after later
+ * turns; -ENOENT.
+ */
+int srdma_relay_mr_withdraw(struct srdma_relay *r, struct srdma_leg *leg,
+			    uint32_t key, uint64_t *ticket);
+/* 1: DMA of a peer from before the withdrawal is under way; 0: none is, or there
+ * is no such region. */
+int srdma_relay_mr_withdrawing(struct srdma_relay *r, struct srdma_leg *leg,
+			       uint32_t key, uint64_t ticket);
+
 /* CAP: makes a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
  * range or the rights cannot be granted; -EPERM: the region demands no proof;
  * -ENOENT, -EIO. */

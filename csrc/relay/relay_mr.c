@@ -1,6 +1,6 @@
 /*
- * Memory regions, their capabilities and their revocation: REG_MR, DEREG_MR,
- * CAP, REVOKE of the control socket (docs/protocol.md 6; local-interface.md 3,
+ * Memory regions, their capabilities and their revocation: REG_MR, WITHDRAW,
+ * DEREG_MR, CAP, REVOKE of the control socket (docs/protocol.md 6; local-interface.md 3,
  * 5).
  */
 #include <errno.h>
@@ -263,6 +263,29 @@ int srdma_relay_mr_opening(struct srdma_relay *r, struct srdma_leg *leg,
 		return err;
 	srdma_relay_mr_dereg(r, leg, key);
 	return srdma_relay_refuse(r, err, "%s", r->env.host->why);
+}
+
+/* RFC 5042 R6.2.2-1, RA-1, R6.2.2-2, A6.2.2 */
+int srdma_relay_mr_withdraw(struct srdma_relay *r, struct srdma_leg *leg,
+			    uint32_t key, uint64_t *ticket)
+{
+	struct srdma_mr *mr = mr_of(r, leg, key);
+
+	if (!mr || mr->dead)
+		return unknown_key(r);
+	mr->access &= ~(uint32_t)SRDMA_MR_REMOTE;
+	*ticket = ++r->env.mrs.serial;
+	return srdma_relay_mr_withdrawing(r, leg, key, *ticket) ? -EINPROGRESS
+								: 0;
+}
+
+int srdma_relay_mr_withdrawing(struct srdma_relay *r, struct srdma_leg *leg,
+			       uint32_t key, uint64_t ticket)
+{
+	const struct srdma_mr *mr = mr_of(r, leg, key);
+
+	return mr && srdma_op_busy(&r->env.ops, mr, ticket, mr->region->base,
+				   mr->region->length);
 }
 
 /* --- capabilities ------------------------------------------------------ */

@@ -63,6 +63,16 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		 const struct srdma_mr_attr *attr);
 /*
+ * Ends all remote rights of a region, for good (docs/protocol.md 6.5). When it
+ * returns 0, every access of a peer is complete or refused: the program can
+ * examine and use the bytes, and no peer changes them meanwhile (RFC 5042
+ * 6.2.2). The key stays valid in the program's own work requests; a posted
+ * receive of the region still takes a message. Memory is exposed again by
+ * another registration, which has another key. After -ETIMEDOUT the rights have
+ * ended, but DMA may be under way: call it again. -ENOTCONN: the worker ended.
+ */
+int srdma_withdraw_mr(struct srdma_mr *mr);
+/*
  * Returns when no DMA uses the region, and frees memory of srdma_alloc_mr(). On
  * failure the region exists until a further call succeeds. It succeeds after
  * the end of the worker. NULL is allowed.

@@ -393,6 +393,10 @@ class Control:
         """
         self.request(Kind.REVOKE, [leg, key, offset, length], timeout=timeout)
 
+    def withdraw(self, leg: int, key: int, timeout: float = DMA_TIMEOUT) -> None:
+        """End the remote rights of a region. Returns when no DMA of a peer names it any more."""
+        self.request(Kind.WITHDRAW, [leg, key], timeout=timeout)
+
     def rotate(self, leg: int, age: int) -> Rotation:
         """Replace K_PD of a leg if it is at least `age` seconds old and no key of a QP depends on
         the former one. Returns the state after that."""
@@ -433,18 +437,15 @@ class Control:
 
     def keep(self, qpns: Sequence[int], data: bytes) -> None:
         """Store 1 to 1,024 bytes for 1 to 256 QPs of one leg, for adopt() after a restart. They
-        replace what these QPs had. A QPN of 0 keeps the place of a QP that has ended.
-
-        Needs agent(). RefusedError with ENOTCONN: a QP has no keys, or all have ended.
+        replace what these QPs had. A QPN of 0 keeps the place of a QP that has ended. Needs
+        agent(). RefusedError with ENOTCONN: a QP has no keys, or all have ended.
         """
         packed = struct.pack(f">{len(qpns)}I", *qpns)
         self.request(Kind.KEEP, [len(qpns), len(data), packed, data])
 
     def adopt(self, after: int = 0) -> Kept | None:
-        """The data of KEEP with the lowest serial above `after`; None after the last.
-
-        Needs agent().
-        """
+        """The data of KEEP with the lowest serial above `after`; None after the last. Needs
+        agent()."""
         try:
             return Kept.of(self.request(Kind.ADOPT, [after])[0])
         except RefusedError as refused:
@@ -467,9 +468,8 @@ class Control:
 
     def life(self, qpn: int, seconds: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT, when `seconds` have passed and no later call gave
-        another time. The worker measures them, also after this process has ended.
-
-        seconds: 1 to 2^31 - 1 (RefusedError with EINVAL). Without effect for a QP in ERR.
+        another time. The worker measures them, also after this process has ended. seconds: 1 to
+        2^31 - 1 (RefusedError with EINVAL). Without effect for a QP in ERR.
         """
         self.request(Kind.LIFE, [qpn, seconds])
 

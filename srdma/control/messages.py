@@ -47,6 +47,7 @@ class Kind(IntEnum):
     QUOTA = control.KINDS["QUOTA"]
     USAGE = control.KINDS["USAGE"]
     QPS = control.KINDS["QPS"]
+    WITHDRAW = control.KINDS["WITHDRAW"]
 
 
 class Direction(IntEnum):

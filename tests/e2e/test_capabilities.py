@@ -363,37 +363,39 @@ def test_revoked_capability_stays_void_after_a_new_registration(wide):
         carries(wide.next()[0], mr, mr.capability(rights=BOTH))
 
 
-# RFC 5042 R6.2.2-1, RA-1, A6.2.2
-def test_writer_racing_with_revoke(pki, site, join):
-    """After revoke() has returned, no byte changes."""
+@pytest.fixture
+def race(pki, site, join):
+    """The PD of the target, and a peer that races (racing_writer.py)."""
     host = join.host(site.b)
-    size = 16 * BLOCK
     options = {"identity": pki / "b", "mode": "mem", "qps": ROUNDS, "sq": 8, "rq": 4}
-    with (
-        host.pd.alloc(4 * size, ALL, proof=True, block_size=BLOCK) as mr,
-        srdma.listen(("127.0.0.1", 0), host.pd, timeout=WAIT, **options) as listener,
-    ):
+    with srdma.listen(("127.0.0.1", 0), host.pd, timeout=WAIT, **options) as listener:
         words = [site.a.control, pki / "a", listener.address[1], ROUNDS]
         command = [sys.executable, "-m", "tests.e2e.racing_writer", *map(str, words)]
         writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             with listener.accept(WAIT):
-                for n in range(ROUNDS):
-                    one_race(mr, size, writer, whole=n % 2 == 0)
+                yield host.pd, writer
         finally:
             writer.kill()
             writer.communicate()
 
 
-def one_race(mr, size, writer, whole):
+# RFC 5042 R6.2.2-1, RA-1, A6.2.2
+def test_writer_racing_with_revoke(race):
+    """After revoke() has returned, no byte changes."""
+    pd, writer = race
+    size = 16 * BLOCK
+    with pd.alloc(4 * size, ALL, proof=True, block_size=BLOCK) as mr:
+        for n in range(ROUNDS):
+            race_with_revoke(mr, size, writer, whole=n % 2 == 0)
+
+
+def race_with_revoke(mr, size, writer, whole):
     """Revokes some or all nodes of a capability while the writer uses it. No revoked byte may
     change afterwards."""
     mr.buf[:] = bytes(len(mr))
     cap = mr.capability(BLOCK, size, rights=BOTH)
-    print(cap, file=writer.stdin, flush=True)
-    deadline = time.monotonic() + WAIT
-    while not mr.buf[size] and time.monotonic() < deadline:
-        pass
+    start_race(writer, cap, mr.buf[BLOCK : BLOCK + size])
     first, end = (0, len(mr)) if whole else (5 * BLOCK, 11 * BLOCK)
     if whole:
         mr.revoke(timeout=WAIT)
@@ -404,3 +406,25 @@ def one_race(mr, size, writer, whole):
     assert writer.stdout.readline().strip() in ("refused PROOF_WRONG", "refused PROOF_RANGE")
     assert mr.buf[first:end] == after
     mr.revoke()  # removes the revoked range, whose edge the next capability must not cross
+
+
+def start_race(writer, to, written):
+    """Let the writer write, and wait until it has."""
+    print(to, file=writer.stdin, flush=True)
+    deadline = time.monotonic() + WAIT
+    while not written[-1] and time.monotonic() < deadline:
+        pass
+
+
+# RFC 5042 R6.2.2-1, RA-1, A6.2.2
+def test_writer_racing_with_withdraw(race):
+    """After withdraw() has returned, no byte changes, and the program can still send them."""
+    pd, writer = race
+    for _ in range(ROUNDS):
+        with pd.alloc(16 * BLOCK, ALL, scope="pd") as mr:
+            start_race(writer, mr.remote(), mr.buf)
+            seen = mr.withdraw(timeout=WAIT)
+            after = bytes(seen)
+            assert after[-1], "the writer has not written"
+            assert writer.stdout.readline().strip() == "refused NO_RIGHT"
+            assert seen == after

@@ -208,6 +208,7 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             b"s" * 32 + b"k" * 48,
             (bytearray(b"s" * 32), bytearray(b"k" * 48)),
         ),
+        (lambda c: c.withdraw(1, 9), Kind.WITHDRAW, struct.pack(">II", 1, 9), b"", None),
         (lambda c: c.dereg_mr(1, 9), Kind.DEREG_MR, struct.pack(">II", 1, 9), b"", None),
         (
             lambda c: c.wait(QPN, 1.0),

@@ -233,7 +233,7 @@ def test_pieces(pd):
 def test_remote(pd):
     mr = pd.alloc(100, Access.LOCAL_WRITE | Access.REMOTE_READ, scope="pd")
     assert mr.remote() == RemoteMR(mr.addr, mr.rkey, 100)
-    with pytest.raises(srdma.LocalError, match="without REMOTE_READ, REMOTE_WRITE or"):
+    with pytest.raises(srdma.LocalError, match="no right REMOTE_READ, REMOTE_WRITE or"):
         pd.alloc(100).remote()
 
 
@@ -417,6 +417,40 @@ def test_revoke_times_out(worker, pd, keys):
     worker.silent.add(Kind.REVOKE)
     with pytest.raises(srdma.Timeout, match=r"did not answer REVOKE in 0\.05 s"):
         mr.revoke(timeout=0.05)
+
+
+# RFC 5042 R6.2.2-1, RA-1
+def test_withdraw(worker, pd):
+    worker.handlers[Kind.WITHDRAW] = lambda leg, body, fds: (b"", [])
+    mr = pd.alloc(100, REMOTE | Access.LOCAL_WRITE | Access.SHARED, scope="pd")
+    mr.buf[:3] = b"abc"
+    seen = mr.withdraw()
+    assert struct.unpack(">II", last_body(worker, Kind.WITHDRAW)) == (pd.leg, mr.lkey)
+    assert seen.readonly and len(seen) == 100 and seen[:3] == b"abc"
+    assert mr.access == Access.LOCAL_WRITE and mr.sge().lkey == mr.lkey
+    with pytest.raises(srdma.LocalError, match="or was withdrawn: no peer could use it"):
+        mr.remote()
+    assert mr.withdraw() == seen  # again
+    mr.close()
+    with pytest.raises(srdma.ClosedError):
+        mr.withdraw()
+
+
+def test_no_capability_of_a_withdrawn_region(worker, pd):
+    worker.handlers[Kind.WITHDRAW] = lambda leg, body, fds: (b"", [])
+    mr = pd.alloc(100_000, BOTH, proof=True)
+    mr.withdraw()
+    with pytest.raises(CapabilityError, match="was withdrawn: it has no rights"):
+        mr.capability()
+
+
+def test_withdraw_times_out(worker, pd):
+    mr = pd.alloc(100_000, BOTH, scope="pd")
+    worker.silent.add(Kind.WITHDRAW)
+    with pytest.raises(srdma.Timeout, match=r"did not answer WITHDRAW in 0\.05 s"):
+        mr.withdraw(timeout=0.05)
+    with pytest.raises(srdma.LocalError, match="was withdrawn"):
+        mr.remote()
 
 
 def test_too_many_revoked_ranges(worker, pd, keys):

@@ -348,6 +348,7 @@ static void test_requests_under_way(void **state)
 		{ SRDMA_CTL_HELLO, 0 },
 		{ SRDMA_CTL_STATS, 0 },
 		{ SRDMA_CTL_REVOKE, 0 },
+		{ SRDMA_CTL_WITHDRAW, 0 },
 		{ SRDMA_CTL_DEREG_MR, 0 },
 		{ SRDMA_CTL_DESTROY, 0 },
 		{ SRDMA_CTL_UNINSTALL, 0 },
@@ -372,10 +373,9 @@ static void test_requests_that_were_done(void **state)
 		uint16_t kind;
 		int rc;
 	} rows[] = {
-		{ SRDMA_CTL_DEREG_MR, 0 },
-		{ SRDMA_CTL_DESTROY, 0 },
-		{ SRDMA_CTL_UNINSTALL, 0 },
-		{ SRDMA_CTL_REVOKE, -ENOENT },
+		{ SRDMA_CTL_DEREG_MR, 0 },	 { SRDMA_CTL_DESTROY, 0 },
+		{ SRDMA_CTL_UNINSTALL, 0 },	 { SRDMA_CTL_REVOKE, -ENOENT },
+		{ SRDMA_CTL_WITHDRAW, -ENOENT },
 	};
 	struct srdma_lasting_control *l = make(1);
 

@@ -159,6 +159,16 @@ static void ask_revoke(struct scene *s, uint64_t offset, uint64_t length)
 	ask(s, &m);
 }
 
+static void ask_withdraw(struct scene *s)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_WITHDRAW,
+				   .tag = ++s->tag };
+
+	m.dereg_mr.leg = srdma_relay_leg_id(s->pair.side[1].leg);
+	m.dereg_mr.key = s->key;
+	ask(s, &m);
+}
+
 static void ask_dereg(struct scene *s)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DEREG_MR,
@@ -240,6 +250,32 @@ static void test_revoke_without_dma_is_immediate(void **state)
 	ask_revoke(&s, 0, 0);
 	assert_int_equal(s.player.answers, 1);
 	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+/* RFC 5042 R6.2.2-1, R6.2.2-2 */
+static void test_withdraw_waits_for_dma(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_withdraw(&s);
+	WAITS(&s, 1);
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.kind, SRDMA_CTL_WITHDRAW);
+	assert_int_equal(s.player.last.tag, s.tag);
+	assert_int_equal(s.player.last.status, 0);
+	pair_expect(&s.pair, 0, WRITE_ID, SRDMA_REASON_NONE);
+	s.player.answers = 0;
+	ask_withdraw(&s); /* nothing is under way */
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.status, 0);
+	s.player.answers = 0;
+	s.key ^= 1;
+	ask_withdraw(&s);
+	expect_refusal(&s, ENOENT, "no region of this key");
 	end(&s);
 }
 
@@ -370,6 +406,8 @@ static unsigned request_of_user(const struct scene *s, unsigned i,
 	const uint32_t qpn = s->pair.side[1].qp[0].qpn;
 	const struct srdma_ctl_msg messages[] = {
 		{ .kind = SRDMA_CTL_DEREG_MR,
+		  .dereg_mr = { .leg = leg, .key = s->key } },
+		{ .kind = SRDMA_CTL_WITHDRAW,
 		  .dereg_mr = { .leg = leg, .key = s->key } },
 		{ .kind = SRDMA_CTL_CAP,
 		  .cap = { .leg = leg,
@@ -572,6 +610,7 @@ int main(void)
 		cmocka_unit_test(test_hello_has_process_and_gid),
 		cmocka_unit_test(test_revoke_waits_for_dma),
 		cmocka_unit_test(test_revoke_without_dma_is_immediate),
+		cmocka_unit_test(test_withdraw_waits_for_dma),
 		cmocka_unit_test(test_dereg_waits_for_dma),
 		cmocka_unit_test(test_repeated_dereg_waits_for_dma),
 		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),

@@ -57,6 +57,7 @@ static const struct {
 	[SRDMA_CTL_QUOTA] = { "QUOTA", { FIXED(528), FIXED(0) } },
 	[SRDMA_CTL_USAGE] = { "USAGE", { FIXED(8), FIXED(1128) } },
 	[SRDMA_CTL_QPS] = { "QPS", { FIXED(8), FIXED(376) } },
+	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { FIXED(8), FIXED(0) } },
 #undef FIXED
 };
 

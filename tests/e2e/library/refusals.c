@@ -134,6 +134,31 @@ void test_scope_of_an_identity(void **state)
 	ok(srdma_dereg_mr(mr[1]));
 }
 
+/* b withdraws a region that a has written, and still sends from it. */
+/* RFC 5042 R6.2.2-1, RA-1 */
+void test_withdrawn_region(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_RDMA_WRITE, 8);
+	struct srdma_wc wc;
+
+	pair_run(p, &wr, SRDMA_WC_RDMA_WRITE);
+	ok(srdma_withdraw_mr(p->b.mr));
+	ok(srdma_withdraw_mr(p->b.mr));
+	pair_post_receive(&p->a, 1, 8);
+	wr = pair_request(p, SRDMA_WR_SEND, 8);
+	wr.addr = p->b.memory.addr;
+	wr.lkey = p->b.memory.key;
+	ok(srdma_post_send(p->b.qp, &wr, NULL));
+	pair_next_ok(&p->b, SRDMA_WC_SEND);
+	pair_next_ok(&p->a, SRDMA_WC_RECV);
+	wr = pair_request(p, SRDMA_WR_RDMA_WRITE, 8);
+	ok(srdma_post_send(p->a.qp, &wr, NULL));
+	wc = pair_next(&p->a);
+	assert_int_equal(wc.status, SRDMA_WC_REM_ACCESS_ERR);
+	assert_int_equal(wc.vendor_err, SRDMA_REASON_NO_RIGHT);
+}
+
 void test_destroyed_peer(void **state)
 {
 	struct pair *p = *state;

@@ -21,6 +21,7 @@ void test_illegal_requests(void **state);
 void test_full_queue(void **state);
 void test_wrong_rkey(void **state);
 void test_scope_of_an_identity(void **state);
+void test_withdrawn_region(void **state);
 void test_destroyed_peer(void **state);
 void test_objects_in_use(void **state);
 void test_illegal_regions(void **state);

@@ -29,6 +29,7 @@ int main(int argc, char **argv)
 		each(test_full_queue),
 		each(test_wrong_rkey),
 		each(test_scope_of_an_identity),
+		each(test_withdrawn_region),
 		each(test_destroyed_peer),
 		each(test_objects_in_use),
 		each(test_illegal_regions),
