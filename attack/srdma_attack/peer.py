@@ -123,6 +123,19 @@ class Peer:
                     return Reason.NONE, answer.payload
         raise KitError("the worker did not answer a request")
 
+    def fetch(self, request: wire.Packet) -> bytes:
+        """Reads, and acknowledges the responses. Returns their data."""
+        self.request(request)
+        pieces: dict[int, bytes] = {}
+        while sum(map(len, pieces.values())) < request.dma_len:
+            found = self.answers(most=1)
+            if not found or (found[0].ack and found[0].ack.kind == Kind.NAK):
+                raise KitError("the worker did not answer a READ")
+            if not found[0].ack:
+                pieces[found[0].offset] = found[0].payload
+        self.control(Kind.ACK)
+        return b"".join(pieces[at] for at in sorted(pieces))
+
 
 def write(address: int, rkey: int, data: bytes) -> wire.Packet:
     return wire.Packet(wire.Op.WRITE_ONLY, va=address, rkey=rkey, dma_len=len(data), payload=data)

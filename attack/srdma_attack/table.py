@@ -20,6 +20,7 @@ from srdma_attack.against_srdma import (
     pins,
     quotas,
     sessions,
+    unread,
 )
 from srdma_attack.attack import (
     Attack,
@@ -210,6 +211,14 @@ ATTACKS: tuple[Attack, ...] = (
         Outcome.STOPPED,
     ),
     Attack(
+        "stale-read",
+        "read what others left in memory that was just allocated",
+        Attacker.PEER,
+        "RFC 5042 6.3.2",
+        "dma_read_bytes",
+        memory.stale_read,
+    ),
+    Attack(
         "remote-invalidate",
         "invalidate the rkey that another peer uses",
         Attacker.PEER,
@@ -320,6 +329,22 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 6.4.1, ReDMArk A4",
         "requests_refused",
         quotas.hog,
+    ),
+    Attack(
+        "exhaust-as-peer",
+        "take all QPs that a worker has for peers, and keep them busy",
+        Attacker.PEER,
+        "RFC 5042 6.4.1, 6.4.3",
+        "quota_qps",
+        quotas.exhaust_as_peer,
+    ),
+    Attack(
+        "answers-never-taken",
+        "fill a worker with answers that nobody takes",
+        Attacker.LOCAL,
+        "RFC 5042 6.4.3",
+        "requests_taken",
+        unread.never_take,
     ),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import srdma
 from srdma.cli import app as cli
 from srdma_attack import table
 from srdma_attack.against_plain import machine
@@ -62,6 +63,21 @@ def test_attack_succeeds_without_protection(which: str) -> None:
 def test_program_of_the_same_user_is_not_stopped() -> None:
     """The same attack by a program of the victim's user (docs/security.md, *Not covered*)."""
     assert local.intrude(Settings(), os.geteuid()).outcome is Outcome.SUCCEEDS
+
+
+def test_stale_read_finds_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same attack on memory that is not zero."""
+    alloc = srdma.PD.alloc
+
+    def used(*args: Any, **options: Any) -> srdma.MR:
+        region = alloc(*args, **options)
+        region.buf[-1:] = b"x"
+        return region
+
+    monkeypatch.setattr(srdma.PD, "alloc", used)
+    attack = table.BY_NAME["stale-read"]
+    assert attack.srdma
+    assert attack.srdma(Settings()).outcome is Outcome.SUCCEEDS
 
 
 @pytest.mark.soak

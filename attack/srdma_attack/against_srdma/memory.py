@@ -3,12 +3,13 @@ access checks of protocol.md 6 stop it. Each refused request costs it its QP."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterable
 
 from srdma import MR, PD, Access, RecvWR, SecureQP
 from srdma_attack.attack import Finding, Settings, outcome
-from srdma_attack.lab import RIGHTS, Counters, Lab, lab
+from srdma_attack.lab import REGION, RIGHTS, WAIT, Counters, Lab, lab
 from srdma_attack.peer import Peer, read, write
 from tests.reference import wire
 from tests.reference.reasons import Reason
@@ -17,6 +18,8 @@ SECRET = b"not for this peer"
 GUESSES = 32
 SEED = 16
 SIZE = 4096
+FRESH = (1, 7, 1023, 4096, 4099, 65536)  # bytes of regions
+FORMER = 4  # regions of each size
 WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 READABLE = Access.LOCAL_WRITE | Access.REMOTE_READ
 
@@ -127,6 +130,27 @@ def late_access(settings: Settings) -> Finding:
         region = it.undo.enter_context(it.server.pd.reg_mr(buffer, RIGHTS, scope="pd"))
         packets = (read(address, rkey, 8), write(address, rkey, b"evil"))
         return _refused(it, ((Peer(it), p, Reason.BAD_RKEY) for p in packets), region)
+
+
+def stale_read(settings: Settings) -> Finding:
+    """Reads memory that was just allocated for what others left: in former regions of the same
+    sizes, which it read too, and in the buffers of the worker, which carried it."""
+    with lab(settings) as it:
+        pair, peer = it.pair(), Peer(it)
+        counters = Counters(it.server)
+        leaked = 0
+        for size in FRESH:
+            with contextlib.ExitStack() as regions:
+                for _ in range(FORMER):
+                    former = regions.enter_context(it.server.pd.alloc(size, RIGHTS, scope="pd"))
+                    former.buf[:] = (SECRET * (size // len(SECRET) + 1))[:size]
+                    peer.fetch(read(former.addr, former.rkey, size))
+            pair.client.write(SECRET * (REGION // len(SECRET)), pair.remote, timeout=WAIT)
+            for _ in range(FORMER):
+                with it.server.pd.alloc(size, RIGHTS, scope="pd") as fresh:
+                    leaked += sum(map(bool, peer.fetch(read(fresh.addr, fresh.rkey, size))))
+        note = f"{leaked} bytes that are not zero"
+        return Finding(outcome(leaked > 0 or not pair.works()), counters.rose(), note)
 
 
 def remote_invalidate(settings: Settings) -> Finding:

@@ -258,6 +258,8 @@ static void test_requests_of_programs(void **state)
 			{ .kind = SRDMA_CTL_HELLO,
 			  .version = SRDMA_CTL_VERSION },
 			{ .kind = SRDMA_CTL_STATS },
+			{ .kind = SRDMA_CTL_WITHDRAW,
+			  .dereg_mr = { leg.leg, key } },
 			{ .kind = SRDMA_CTL_DEREG_MR,
 			  .dereg_mr = { leg.leg, key } },
 			{ .kind = SRDMA_CTL_DESTROY, .qpn = qpn },

@@ -133,6 +133,35 @@ void test_existing_memory(void **state)
 	ok(srdma_dereg_mr(mr));
 }
 
+/* Memory of b that held other bytes before is freed; what b allocates then has
+ * zeros only, for a too. */
+/* RFC 5042 R6.3.2-1, RA-2, A6.3.2 */
+void test_fresh_memory(void **state)
+{
+	static const char zeros[SIZE];
+	struct pair *p = *state;
+	const struct srdma_mr_attr attr = {
+		.length = SIZE,
+		.access = SRDMA_ACCESS_REMOTE_READ,
+		.whole_pd = 1,
+	};
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_RDMA_READ, SIZE);
+	struct srdma_mr_info info;
+	struct srdma_mr *mr;
+
+	for (int i = 0; i < pair_count(8); i++) {
+		ok(srdma_alloc_mr(&mr, p->b.pd, &attr));
+		srdma_query_mr(mr, &info);
+		memset(p->a.memory.addr, 0xaa, SIZE);
+		wr.remote_addr = (uintptr_t)info.addr;
+		wr.rkey = info.key;
+		pair_run(p, &wr, SRDMA_WC_RDMA_READ);
+		assert_memory_equal(p->a.memory.addr, zeros, SIZE);
+		memset(info.addr, 0x55, SIZE);
+		ok(srdma_dereg_mr(mr));
+	}
+}
+
 /* More requests than places in the ring of the leg and in the queue. */
 void test_many_requests(void **state)
 {

@@ -12,6 +12,7 @@ void test_messages(void **state);
 void test_write_with_immediate_data(void **state);
 void test_atomics(void **state);
 void test_existing_memory(void **state);
+void test_fresh_memory(void **state);
 void test_many_requests(void **state);
 void test_notification(void **state);
 void test_time_limit_of_a_wait(void **state);
