@@ -120,7 +120,8 @@ static uint64_t expire_life(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
-/* Called in this order; each may fail the QP. */
+/* Called in this order; each may fail the QP. A QP in INIT has no session: only
+ * the deadlines of its requests run. */
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
 	expire_life, /* first: no other timer makes the QP send after its life */
 	expire_silence,
@@ -138,6 +139,8 @@ uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t next = SRDMA_NEVER;
 
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
+		return srdma_retry_deadline(qp, now);
 	for (unsigned i = 0; i < sizeof(timers) / sizeof(*timers); i++) {
 		if (!srdma_qp_can(qp, SRDMA_QP_WATCHES))
 			return SRDMA_NEVER;

@@ -142,7 +142,8 @@ void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 	rq->sq_tail++;
 	if (keep_inline(rq, id, d, payload))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, id, 1);
-	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
+	/* A capability is of the QP's key mode, which KEYS tells. */
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT && d->capability)
 		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
 	else if (d->length > SRDMA_MAX_MESSAGE)
 		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);

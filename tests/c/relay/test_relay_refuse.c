@@ -884,15 +884,66 @@ static void test_queue_overflow_ends_qp(void **state)
 	}
 }
 
-static void test_request_before_keys_fails(void **state)
+static void open_without_keys(struct pair *p)
+{
+	pair_defaults(p);
+	pair_open(p);
+	pair_init_qp(p, 0);
+}
+
+/* 7.1: requests wait for the keys. */
+static void test_request_before_keys_waits(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+
+	(void)state;
+	open_without_keys(&p);
+	memset(p.side[0].memory, 0x5A, 3);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 3), NULL);
+	d = request(&p, SRDMA_DESC_SEND, 4);
+	d.id = 2;
+	pair_post(&p, 0, d, "abcd");
+	pair_settle(&p);
+	pair_expect_none(&p, 0);
+	d = request(&p, SRDMA_DESC_RECV, 4);
+	d.local_addr = (uintptr_t)p.side[1].memory + 8;
+	pair_post(&p, 1, d, NULL);
+	pair_meet(&p, 0);
+	pair_expect(&p, 0, 1, 0);
+	pair_expect(&p, 0, 2, 0);
+	pair_expect(&p, 1, 1, 0);
+	assert_memory_equal(p.side[1].memory, "\x5A\x5A\x5A", 3);
+	assert_memory_equal(p.side[1].memory + 8, "abcd", 4);
+	pair_close(&p);
+}
+
+static void test_request_without_keys_has_a_deadline(void **state)
 {
 	struct pair p;
 
 	(void)state;
-	pair_defaults(&p);
-	pair_open(&p);
-	pair_init_qp(&p, 0);
+	open_without_keys(&p);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1), NULL);
+	pair_settle(&p);
+	pair_wait_ms(&p, 29000);
+	pair_expect_none(&p, 0);
+	pair_wait_ms(&p, 1500);
+	pair_expect(&p, 0, 1, SRDMA_REASON_DEADLINE);
+	expect_event(&p, 0, SRDMA_REASON_DEADLINE);
+	pair_close(&p);
+}
+
+static void test_capability_before_keys_fails(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+
+	(void)state;
+	open_without_keys(&p);
+	d = request(&p, SRDMA_DESC_WRITE, 1);
+	d.capability = 1;
+	pair_post(&p, 0, d, NULL);
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_QP_STATE);
 	pair_close(&p);
@@ -1012,7 +1063,9 @@ int main(void)
 		cmocka_unit_test(test_dma_failure_ends_request),
 		cmocka_unit_test(test_bad_descriptor_ends_qp),
 		cmocka_unit_test(test_queue_overflow_ends_qp),
-		cmocka_unit_test(test_request_before_keys_fails),
+		cmocka_unit_test(test_request_before_keys_waits),
+		cmocka_unit_test(test_request_without_keys_has_a_deadline),
+		cmocka_unit_test(test_capability_before_keys_fails),
 		cmocka_unit_test(test_dead_host_ends_its_leg),
 		cmocka_unit_test(test_destroy_waits_for_dma),
 		cmocka_unit_test(test_reason_of_close_survives_lost_wire),

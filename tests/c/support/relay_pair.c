@@ -199,9 +199,14 @@ void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
 
 void pair_connect(struct pair *p, int i)
 {
+	pair_init_qp(p, i);
+	pair_meet(p, i);
+}
+
+void pair_meet(struct pair *p, int i)
+{
 	struct srdma_qp_keys k;
 
-	pair_init_qp(p, i);
 	for (int side = 1; side >= 0; side--) {
 		pair_keys(p, side, i, &k);
 		assert_int_equal(srdma_relay_qp_keys(p->side[side].relay,

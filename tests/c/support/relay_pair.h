@@ -72,8 +72,10 @@ void pair_open_relay(struct pair *p, int side, struct srdma_port *host,
 void pair_open_side(struct pair *p, int side, struct srdma_port *wire);
 /* Opens QP i on both sides with keys and runs until both are RTS. */
 void pair_connect(struct pair *p, int i);
-/* Single steps of pair_connect: INIT (and KEY), then KEYS. */
+/* The two steps of pair_connect: INIT (and KEY), then KEYS at both sides. */
 void pair_init_qp(struct pair *p, int i);
+void pair_meet(struct pair *p, int i);
+/* The parameters of KEY and KEYS. */
 void pair_key(struct pair *p, int side, int i, struct srdma_qp_secret *k);
 void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k);
 /* Destroys QP i on both sides. */
