@@ -52,11 +52,12 @@ LIBRARY_TEST_SRC := $(wildcard tests/e2e/library/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 # srdma-control. Without libssl or libcbor it is not built.
 CONTROL_SRC := $(if $(HAVE_TLS),$(wildcard control/*.c))
+VERBS_SRC := $(wildcard verbs/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/port/test_port_verbs% \
+C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% \
 	$(patsubst %,tests/c/host/test_%.c,rdma leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
@@ -74,16 +75,18 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
-C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
+C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host include examples offload control srdma bench attack)
+BUDGET_DIRS := $(wildcard csrc host verbs include examples offload control srdma bench attack)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
 SIM := $(BUILD)/libsrdma-sim.a
 # The host side of a leg.
 HOST := $(BUILD)/libsrdma-host.a
+# libibverbs for unmodified programs (docs/run.md), in a folder of its own.
+RUN := $(BUILD)/run/libibverbs.so.1
 # The host library for programs in C.
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
@@ -141,7 +144,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload control nic-programs attack bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+.PHONY: all lib run kvs offload control nic-programs attack bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
 	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer forged \
 	clean distclean print-libs run-fuzzers \
@@ -232,6 +235,19 @@ $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 	@mkdir -p $(@D)
 	$(Q)$(LIKE_A_USER) -lcmocka
 
+# Its legs are shared memory: libibverbs of the system cannot be loaded beside it.
+RUN_OBJECTS := $(call objects,$(VERBS_SRC)) \
+	$(call objects,$(filter-out host/leg_verbs% host/rdma.c host/verbs_queue.c,$(HOST_SRC)) host/leg_verbs_absent.c)
+$(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -shared -Wl,-soname,$(@F) \
+		-Wl,--version-script=verbs/libibverbs.map $(if $(SANITIZE),,-Wl,-z,defs) \
+		-o $@ $(filter %.o %.a,$^) -lcbor
+	$(Q)ln -sf $(@F) $(BUILD)/run/libibverbs.so
+run: $(if $(HAVE_VERBS),$(if $(HAVE_CBOR),$(RUN)))
+	@:
+
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
 MANY := $(BUILD)/bench/many
@@ -294,6 +310,8 @@ $(NIC_PROGRAMS): %: %.o
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $<
 
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
+$(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
+$(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
@@ -307,7 +325,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST
 
 -include $(CT).d $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
 	$(CONTROL_SRC) $(C_TEST_SRC) \
-	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) attack/c/sweep.c)
+	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) $(VERBS_SRC) attack/c/sweep.c)
 
 # Installation --------------------------------------------------------------
 
@@ -321,13 +339,15 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 UNITS := $(filter-out $(if $(HAVE_TLS),,%/srdma-control.service),$(wildcard offload/*.service))
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),without-tls), \
+install: $(if $(HAVE_CBOR),$(SO) run $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),without-tls), \
 		install-without-cbor)
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/pkgconfig $(INCLUDEDIR)/srdma $(BINDIR) \
 		$(MANDIR)/man7 $(MANDIR)/man8 $(UNITDIR))
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
+	$(if $(HAVE_VERBS),install -D -m 755 -t $(DESTDIR)$(LIBDIR)/srdma/run $(RUN))
+	$(if $(HAVE_VERBS),ln -sf $(notdir $(RUN)) $(DESTDIR)$(LIBDIR)/srdma/run/libibverbs.so)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' host/srdma.pc.in \
 		>$(BUILD)/srdma.pc
@@ -349,7 +369,7 @@ uninstall:
 		$(LIBDIR)/pkgconfig/srdma.pc $(BINDIR)/srdma-offload $(BINDIR)/srdma-control \
 		$(MANDIR)/man7/libsrdma.7 $(MANDIR)/man8/srdma-control.8 \
 		$(addprefix $(UNITDIR)/,$(notdir $(UNITS))))
-	rm -rf $(DESTDIR)$(INCLUDEDIR)/srdma
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/srdma $(DESTDIR)$(LIBDIR)/srdma
 
 # The Python half -----------------------------------------------------------
 
@@ -473,7 +493,7 @@ PYTEST := $(PY) -m pytest -q
 
 .PHONY: test-python test-python-short
 PYTHON_TESTS := tests/unit tests/e2e
-test-python: native offload control bench attack host-tests
+test-python: native offload control bench attack run host-tests
 	@$(PYTEST) $(PYTHON_TESTS)
 # Tests that take long are marked `slow` (docs/testing.md).
 test-python-short: native offload bench attack
@@ -542,7 +562,7 @@ section-packages:
 section-python-packages:
 	@.ci/section 'Python packages' .ci/setup test python
 section-compile:
-	$(call section,compile,lib offload control host-tests $(C_TESTS))
+	$(call section,compile,lib run offload control host-tests $(C_TESTS))
 section-native:
 	$(call section,native,native bench attack)
 section-lint:

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/connecting.h"
 #include "host/error.h"
 #include "host/lasting_channel.h"
 #include "host/objects.h"
@@ -76,9 +77,10 @@ static void set_status(const struct srdma_connection_attr *attr,
 		attr->qps[i]->status = status;
 }
 
-static int make(struct srdma_connection *c,
-		const struct srdma_settings_peer *peer,
-		const struct srdma_connection_attr *attr)
+/* Opens the channel and sends the first message. */
+static int begin(struct srdma_connection *c,
+		 const struct srdma_settings_peer *peer,
+		 const struct srdma_connection_attr *attr)
 {
 	struct srdma_message first = { 0 }, again = { 0 };
 	const struct srdma_lasting_params params = {
@@ -96,17 +98,13 @@ static int make(struct srdma_connection *c,
 		r = srdma_lasting_open(&c->channel, &params);
 	srdma_message_free(&first);
 	srdma_message_free(&again);
-	if (r)
-		return r;
-	r = wait_ready(c, srdma_settings_timeout(attr));
-	/* After a failure the worker may have keys for the QPs. */
-	set_status(attr, r ? SRDMA_QP_STATUS_ERROR : SRDMA_QP_STATUS_CONNECTED);
 	return r;
 }
 
-static int create(struct srdma_connection **connection, struct srdma_pd *pd,
-		  const struct srdma_settings_peer *peer,
-		  const struct srdma_connection_attr *attr)
+int srdma_connection_begin(struct srdma_connection **connection,
+			   struct srdma_pd *pd,
+			   const struct srdma_settings_peer *peer,
+			   const struct srdma_connection_attr *attr)
 {
 	struct srdma_connection *c = calloc(1, sizeof(*c));
 	int r;
@@ -115,15 +113,44 @@ static int create(struct srdma_connection **connection, struct srdma_pd *pd,
 	if (!c)
 		return srdma_error_set(-ENOMEM, "no memory");
 	c->pd = pd;
-	r = make(c, peer, attr);
-	if (r) {
-		srdma_lasting_close(c->channel);
-		free(c);
-		return r;
-	}
 	pd->users++;
-	*connection = c;
-	return 0;
+	r = begin(c, peer, attr);
+	if (r)
+		srdma_disconnect(c);
+	else
+		*connection = c;
+	return r;
+}
+
+int srdma_connection_advance(struct srdma_connection *c)
+{
+	struct srdma_agent_event e;
+	int r;
+
+	do {
+		r = srdma_lasting_next(c->channel, &e, 0);
+		if (!r)
+			r = making(c, &e);
+	} while (!r);
+	return r == -ETIMEDOUT || r == -EINTR ? 0 : r;
+}
+
+static int create(struct srdma_connection **connection, struct srdma_pd *pd,
+		  const struct srdma_settings_peer *peer,
+		  const struct srdma_connection_attr *attr)
+{
+	int r = srdma_connection_begin(connection, pd, peer, attr);
+
+	if (r)
+		return r;
+	r = wait_ready(*connection, srdma_settings_timeout(attr));
+	/* After a failure the worker may have keys for the QPs. */
+	set_status(attr, r ? SRDMA_QP_STATUS_ERROR : SRDMA_QP_STATUS_CONNECTED);
+	if (r) {
+		srdma_disconnect(*connection);
+		*connection = NULL;
+	}
+	return r;
 }
 
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,

@@ -24,7 +24,7 @@ struct entry {
 struct queue {
 	uint64_t head, tail; /* numbers: oldest outstanding, next to post */
 	uint32_t depth;
-	uint8_t failing;       /* 1: srdma_host_fail() completed an entry */
+	uint8_t failing;       /* 1: an entry was completed with the reason */
 	struct entry *entries; /* index: number modulo depth */
 };
 
@@ -32,6 +32,8 @@ struct host_qp {
 	struct host_qp *next; /* next in the bucket */
 	uint32_t qpn;
 	uint8_t event_seen;
+	uint32_t failed; /* enum srdma_reason, srdma_host_qp_fail(); 0: not */
+	struct host_qp *failed_next; /* next that failed */
 	struct queue sq, rq;
 	struct entry entries[]; /* of both queues */
 };
@@ -46,6 +48,7 @@ struct srdma_host {
 	uint64_t ignored;
 	uint32_t buckets;
 	struct host_qp **qps;
+	struct host_qp *failed_qps; /* list */
 };
 
 static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
@@ -130,6 +133,30 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
 	return 0;
 }
 
+int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason)
+{
+	struct host_qp *qp = *qp_slot(h, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (qp->failed)
+		return 0;
+	qp->failed = reason;
+	qp->failed_next = h->failed_qps;
+	h->failed_qps = qp;
+	return 0;
+}
+
+static void leave_failed(struct srdma_host *h, const struct host_qp *qp)
+{
+	struct host_qp **at = &h->failed_qps;
+
+	while (*at && *at != qp)
+		at = &(*at)->failed_next;
+	if (*at)
+		*at = qp->failed_next;
+}
+
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 {
 	struct host_qp **at = qp_slot(h, qpn);
@@ -137,6 +164,7 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 
 	if (!qp)
 		return -ENOENT;
+	leave_failed(h, qp);
 	*at = qp->next;
 	h->reserved -= records_of(qp);
 	free(qp);
@@ -196,6 +224,8 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		return -ENOSPC;
 
 	d.id = enqueue(q, wr);
+	if (qp->failed)
+		return 0;
 	d.consumed = h->told = h->consumed;
 	if (wr->opcode == SRDMA_DESC_RECV)
 		d.flags |= SRDMA_DESC_SIGNALED;
@@ -324,6 +354,16 @@ static int fail_queue(const struct host_qp *qp, struct queue *q,
 	return got;
 }
 
+/* Fails the work requests of a QP: the first request with `request`, the first
+ * receive with `receive`. */
+static int fail_queues(struct host_qp *qp, uint32_t request, uint32_t receive,
+		       struct srdma_record *out, int n)
+{
+	int got = fail_queue(qp, &qp->sq, request, out, n);
+
+	return got + fail_queue(qp, &qp->rq, receive, out + got, n - got);
+}
+
 static int fail_qp(struct srdma_host *h, struct host_qp *qp,
 		   struct srdma_record *out, int n)
 {
@@ -333,9 +373,7 @@ static int fail_qp(struct srdma_host *h, struct host_qp *qp,
 		make_record(&out[got++], qp, SRDMA_WC_QP_EVENT, h->failed);
 		qp->event_seen = 1;
 	}
-	got += fail_queue(qp, &qp->sq, h->failed, out + got, n - got);
-	got += fail_queue(qp, &qp->rq, h->failed, out + got, n - got);
-	return got;
+	return got + fail_queues(qp, h->failed, h->failed, out + got, n - got);
 }
 
 static int poll_failed(struct srdma_host *h, struct srdma_record *out, int n)
@@ -365,6 +403,10 @@ int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n)
 	}
 	if (h->failed && got < n)
 		got += poll_failed(h, out + got, n - got);
+	for (struct host_qp *qp = h->failed_qps; qp && got < n;
+	     qp = qp->failed_next)
+		got += fail_queues(qp, qp->failed, SRDMA_REASON_FLUSHED,
+				   out + got, n - got);
 	return got;
 }
 

@@ -43,6 +43,14 @@ void srdma_host_destroy(struct srdma_host *h);
  */
 int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
 		      uint32_t rq);
+/*
+ * The worker has destroyed a QP that the program goes on using. After the
+ * records that are still in the ring, poll completes its outstanding work
+ * requests with an error, signaled or not: the first request with reason (enum
+ * srdma_reason), other requests and receives with FLUSHED. The same happens to
+ * those posted from now on. There is no QP event. 0, or -ENOENT: no such QP.
+ */
+int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason);
 /* Removes a QP after DESTROY; its outstanding work requests do not complete. 0,
  * or -ENOENT: no such QP. */
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
@@ -53,7 +61,7 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
  * (wr->length bytes, or NULL) is sent as inline data; INLINE is set here. RECVs
  * are always signaled.
  * Returns the number of bytes in slot, which the caller must transfer to the
- * NIC;
+ * NIC; 0: nothing must be transferred, because the QP has failed;
  * -ENOSPC: the queue is full until a completion is polled;
  * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
  * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no

@@ -59,6 +59,7 @@ struct srdma_qp {
 	enum srdma_qp_status status;
 	uint32_t reason;
 	int destroying; /* 1: DESTROY was requested, and may have succeeded */
+	int destroyed;	/* 1: the worker has no such QP any more */
 };
 
 struct srdma_mr {
@@ -83,6 +84,14 @@ int srdma_device_check_leg(const struct srdma_device *d);
 /* OPEN: makes the leg of the PD, of the kind that the worker has, its number
  * and its token. 0 or -errno, with an error text; pd->leg may be set then. */
 int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
+
+/*
+ * Puts a QP to error by its program (IBA 10.3.1.6): it ends at the worker, and
+ * all its work requests, those posted later too, complete with an error, the
+ * first request with reason. Errors of srdma_destroy_qp(); the QP did not
+ * change then.
+ */
+int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason);
 
 /* 1 if the worker or the leg of the PD has ended. Fails the outstanding
  * requests of the PD then. */

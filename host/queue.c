@@ -105,22 +105,43 @@ static void forget(struct srdma_qp *qp)
 	free(qp);
 }
 
-int srdma_destroy_qp(struct srdma_qp *qp)
+/* DESTROY. 0 also after the end of the worker. */
+static int destroy(struct srdma_qp *qp)
 {
-	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DESTROY };
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DESTROY,
+				   .qpn = qp->made.qp.qpn };
 	int r;
 
-	if (!qp)
+	if (qp->destroyed)
 		return 0;
-	m.qpn = qp->made.qp.qpn;
 	r = srdma_pd_call(qp->pd, &m, NULL);
 	/* -ENOENT: a former call has timed out, and its request succeeded */
 	if (r && r != -ENOTCONN && !(qp->destroying && r == -ENOENT)) {
 		qp->destroying = 1;
 		return r;
 	}
-	forget(qp);
+	qp->destroyed = 1;
 	return 0;
+}
+
+int srdma_destroy_qp(struct srdma_qp *qp)
+{
+	int r = qp ? destroy(qp) : 0;
+
+	if (qp && !r)
+		forget(qp);
+	return r;
+}
+
+int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason)
+{
+	int r = destroy(qp);
+
+	if (r)
+		return r;
+	qp->status = SRDMA_QP_STATUS_ERROR;
+	qp->reason = reason;
+	return srdma_host_qp_fail(qp->pd->host, qp->made.qp.qpn, reason);
 }
 
 void srdma_query_qp(const struct srdma_qp *qp, struct srdma_qp_query *query)
@@ -169,7 +190,7 @@ static int post(struct srdma_pd *pd, const struct srdma_desc *d,
 	if (!slot)
 		return pd->gone ? -ENOTCONN : -EAGAIN;
 	r = srdma_host_post(pd->host, d, payload, slot);
-	return r < 0 ? r : pd->leg->ops->post(pd->leg, (uint32_t)r);
+	return r <= 0 ? r : pd->leg->ops->post(pd->leg, (uint32_t)r);
 }
 
 static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)

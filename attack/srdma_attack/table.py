@@ -340,7 +340,7 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack(
         "answers-never-taken",
-        "fill a worker with answers that nobody takes",
+        "fill a worker with answers that are never taken",
         Attacker.LOCAL,
         "RFC 5042 6.4.3",
         "requests_taken",

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from srdma.cli import agent, ca, demo, doctor, stats, transfer, verify_wire
+from srdma.cli import agent, ca, demo, doctor, run, stats, transfer, verify_wire
 from srdma.cli.commands import Command, Group, Run
 from srdma.cli.options import expanded
 from srdma.cli.output import complain
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command | Group] = {
     "demo": Command(demo.demo),
     "recv": Command(transfer.recv),
     "send": Command(transfer.send),
+    "run": Command(run.run),
     "verify-wire": Command(verify_wire.verify_wire),
     "doctor": Command(doctor.doctor),
     "stats": Command(stats.stats),
@@ -130,8 +131,8 @@ def build() -> typer.Typer:
             app.command(name, cls=entry.cls, context_settings=accept)(command)
             continue
         group = typer.Typer(help=entry.help, **look)  # type: ignore[arg-type]
-        for sub, run in entry.commands.items():
-            group.command(sub)(guarded(expanded(run)))
+        for sub, command_run in entry.commands.items():
+            group.command(sub)(guarded(expanded(command_run)))
         app.add_typer(group, name=name)
     return app
 

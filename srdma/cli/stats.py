@@ -41,7 +41,7 @@ def stats(
 
 
 def _processes(name: str | None, *, qps: bool) -> Iterator[dict[str, Any]]:
-    """What each process of the worker tells."""
+    """The answers of each process of the worker."""
     from srdma.control import Control, thread_path
     from srdma.control.sockets import socket_path
 

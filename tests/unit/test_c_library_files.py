@@ -91,6 +91,8 @@ def test_install_and_uninstall(tmp_path: Path) -> None:
         "bin/srdma-offload",
         "lib/libsrdma.so",
         "lib/libsrdma.so.0",
+        "lib/srdma/run/libibverbs.so",
+        "lib/srdma/run/libibverbs.so.1",
         "lib/pkgconfig/srdma.pc",
         *(f"lib/systemd/system/{unit.name}" for unit in (ROOT / "offload").glob("*.service")),
         "share/man/man7/libsrdma.7",

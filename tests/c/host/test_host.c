@@ -469,6 +469,42 @@ static void test_fail_completes_all_requests(void **state)
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 4), -ENOTCONN);
 }
 
+static void expect(struct nic *n, uint64_t id, uint8_t opcode, uint32_t reason)
+{
+	struct srdma_record rec;
+
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.id, id);
+	assert_int_equal(rec.opcode, opcode);
+	assert_int_equal(rec.vendor_err, reason);
+}
+
+static void test_failed_qp_flushes_now_and_later(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t first = posted(n, SRDMA_DESC_WRITE, SRDMA_DESC_SIGNALED, 1);
+
+	posted(n, SRDMA_DESC_READ, 0, 2);
+	posted(n, SRDMA_DESC_SEND, 0, 3);
+	posted(n, SRDMA_DESC_RECV, 0, 8);
+	complete(n, first, SRDMA_WC_RDMA_WRITE);
+	assert_int_equal(srdma_host_qp_fail(n->host, QPN + 1, 1), -ENOENT);
+	for (int twice = 0; twice < 2; twice++)
+		assert_int_equal(srdma_host_qp_fail(n->host, QPN,
+						    SRDMA_REASON_WIRE_LOST),
+				 0);
+	expect(n, 1, SRDMA_WC_RDMA_WRITE, SRDMA_REASON_NONE);
+	expect(n, 2, SRDMA_WC_RDMA_READ, SRDMA_REASON_WIRE_LOST);
+	expect(n, 3, SRDMA_WC_SEND, SRDMA_REASON_FLUSHED);
+	expect(n, 8, SRDMA_WC_RECV, SRDMA_REASON_FLUSHED);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 4), 0);
+	expect(n, 4, SRDMA_WC_SEND, SRDMA_REASON_FLUSHED);
+	assert_int_equal(srdma_host_qp_remove(n->host, QPN), 0);
+	assert_int_equal(poll_one(n, &rec), 0);
+}
+
 /* With arbitrary bytes in the ring, polling ends and each WR completes once. */
 static void test_random_ring_completes_each_wr_once(void **state)
 {
@@ -520,6 +556,7 @@ int main(void)
 		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),
 		TEST(test_fail_completes_all_requests),
+		TEST(test_failed_qp_flushes_now_and_later),
 		TEST(test_random_ring_completes_each_wr_once),
 	};
 

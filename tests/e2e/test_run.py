@@ -1,0 +1,211 @@
+"""Unmodified programs over srdma: `srdma run` with programs of Debian (docs/run.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.agents import Agent, Place, gid_hosts
+from tests.e2e.conftest import WAIT, Host
+from tests.ports import free_port
+
+LIBRARY = Path("build/run/libibverbs.so.1")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not LIBRARY.exists(), reason="no build/run/libibverbs.so.1: make run"),
+]
+
+Ended = tuple[int, str]
+
+
+@dataclass
+class Hosts:
+    """Two hosts, and a file run.toml for each. `peer`: the GID of host b, and its programs."""
+
+    place: Place
+    folder: Path
+
+    def config(
+        self, name: str, *, allow: str = "spiffe://test/*", gid: str = "127.0.0.0/8"
+    ) -> Path:
+        host, agent = self._of(name)
+        path = self.folder / f"run-{name}.toml"
+        path.write_text(
+            f'worker = "{host.ctx.path}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'
+            f'[[peer]]\ngid = "{gid}"\nallow = ["{allow}"]\n'
+        )
+        path.chmod(0o600)
+        return path
+
+    def start(self, name: str, words: list[str], **narrowed: str) -> subprocess.Popen[str]:
+        """`srdma run` on a host."""
+        config = self.config(name, **narrowed)
+        command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def pair(self, words: list[str], **narrowed: str) -> tuple[Ended, Ended]:
+        """A program on both hosts: the server on b, then the client on a."""
+        port = ["-p", str(free_port())]
+        server = self.start("b", [words[0], *port, *words[1:]])
+        _listens(server, int(port[1]))
+        client = self.start("a", [words[0], *port, *words[1:], "127.0.0.1"], **narrowed)
+        return _end(client), _end(server)
+
+    def sealed(self) -> list[int]:
+        """Packets that were sealed by each worker."""
+        return [host.ctx.stats()["packets_sealed"] for host in (self.place.a, self.place.b)]
+
+    def _of(self, name: str) -> tuple[Host, Agent]:
+        at = "ab".index(name)
+        return (self.place.a, self.place.b)[at], self.place.agents[at]
+
+
+def _listens(process: subprocess.Popen[str], port: int) -> None:
+    """Wait until a process listens at this port of TCP."""
+    entry = f":{port:04X} "
+    while process.poll() is None:
+        lines = [line for name in ("tcp", "tcp6") for line in _lines(Path("/proc/net") / name)]
+        if any(entry in line and " 0A " in line for line in lines):
+            return
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _end(process: subprocess.Popen[str]) -> Ended:
+    try:
+        out, _ = process.communicate(timeout=WAIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+        raise AssertionError(f"it hangs: {out}") from None
+    return process.returncode, out
+
+
+@pytest.fixture(scope="module")
+def hosts(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    folder = tmp_path_factory.mktemp("run")
+    with gid_hosts(pki, folder) as place:
+        yield Hosts(place, folder)
+
+
+def needs(program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program}: apt-get install perftest ibverbs-utils")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ib_write_bw -q 2 -n 100",
+        "ib_read_lat -n 100",
+        "ib_send_bw -e -n 200",
+        "ib_atomic_bw -n 100",
+        "ibv_rc_pingpong -e -g 0 -n 50",
+    ],
+)
+def test_programs_run_protected(hosts: Hosts, words: str) -> None:
+    _runs_protected(hosts, words.split())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("program", ["write", "read", "send", "atomic"])
+@pytest.mark.parametrize("what", ["bw", "lat"])
+@pytest.mark.parametrize("options", ["", "-e", "-q 8", "-b", "-a", "-D 2"])
+def test_perftest(hosts: Hosts, program: str, what: str, options: str) -> None:
+    if (program == "atomic" and options in ("-a", "-b")) or (
+        what == "lat" and options in ("-q 8", "-b")
+    ):
+        pytest.skip(f"ib_{program}_{what} has no {options}")
+    if (program, what, options) == ("write", "lat", "-e"):
+        pytest.skip("ib_write_lat has no -e")
+    _runs_protected(hosts, [f"ib_{program}_{what}", *options.split()])
+
+
+def _runs_protected(hosts: Hosts, words: list[str]) -> None:
+    needs(words[0])
+    before = hosts.sealed()
+    for code, out in hosts.pair(words):
+        assert code == 0, out
+    assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
+
+
+def test_device_is_shown(hosts: Hosts) -> None:
+    needs("ibv_devinfo")
+    code, out = _end(hosts.start("a", ["ibv_devinfo", "-v"]))
+    assert code == 0, out
+    assert "srdma0" in out
+    assert "::ffff:127.0.0.1" in out or "node_guid:\t\t\t0000:ffff:7f00:0001" in out
+    assert "PORT_ACTIVE" in out
+
+
+def test_check_says_what_a_program_gets(hosts: Hosts) -> None:
+    command = [sys.executable, "-m", "srdma", "run", "--check", "--config", str(hosts.config("a"))]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "127.0.0.0/8  spiffe://test/*" in text
+    found = json.loads(
+        subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    )
+    assert found["gid"] == "127.0.0.1"
+    assert found["protection"] == "aead"
+
+
+@pytest.mark.parametrize(
+    "narrowed", [{"allow": "spiffe://test/other"}, {"gid": "127.0.0.9"}], ids=["identity", "gid"]
+)
+def test_peer_that_the_policy_refuses(hosts: Hosts, narrowed: dict[str, str]) -> None:
+    needs("ib_write_bw")
+    before = hosts.sealed()
+    (client, out), (server, _) = hosts.pair(["ib_write_bw", "-n", "10"], **narrowed)
+    assert client != 0, out
+    assert server != 0
+    assert hosts.sealed() == before
+
+
+def test_without_policy_there_is_no_device(hosts: Hosts) -> None:
+    needs("ibv_devinfo")
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent.resolve()))
+    environment.pop("SRDMA_RUN", None)
+    found = subprocess.run(
+        ["ibv_devinfo"], env=environment, capture_output=True, text=True, timeout=WAIT
+    )
+    assert found.returncode != 0
+    assert "srdma: no RDMA device: SRDMA_RUN: not set" in found.stderr
+
+
+def test_without_worker_there_is_no_device(hosts: Hosts) -> None:
+    needs("ibv_devinfo")
+    config = hosts.config("a")
+    config.write_text(config.read_text().replace("worker = ", 'worker = "/nowhere" #'))
+    command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", "ibv_devinfo"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert found.returncode != 0
+    assert "srdma: no RDMA device: /nowhere" in found.stderr
+
+
+def test_killed_peer_ends_the_other(hosts: Hosts) -> None:
+    needs("ib_write_bw")
+    port = str(free_port())
+    server = hosts.start("b", ["ib_write_bw", "-p", port, "-D", "60"])
+    _listens(server, int(port))
+    client = hosts.start("a", ["ib_write_bw", "-p", port, "-D", "60", "127.0.0.1"])
+    before = hosts.sealed()[0]
+    while hosts.sealed()[0] < before + 100:
+        assert client.poll() is None
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    code, out = _end(client)
+    assert code not in (0, -signal.SIGKILL), out

@@ -1,0 +1,219 @@
+/*
+ * Completion queues. A leg has one ring for all its QPs. Completions that are
+ * taken from it are sorted into the CQs of the program by QPN.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+enum { YIELD = 16 }; /* polls without a completion */
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
+			     void *cq_context, struct ibv_comp_channel *channel,
+			     int comp_vector)
+{
+	struct verbs_root *root = verbs_root_of(context);
+	struct verbs_channel *c = (struct verbs_channel *)channel;
+	struct verbs_cq *cq;
+
+	if (cqe < 1 || cqe > VERBS_CQE_MAX || comp_vector)
+		return verbs_null(EINVAL);
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return verbs_null(ENOMEM);
+	cq->ibv.context = context;
+	cq->ibv.channel = channel;
+	cq->ibv.cq_context = cq_context;
+	cq->ibv.cqe = cqe;
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	if (c) {
+		pthread_mutex_lock(&root->lock);
+		c->ibv.refcnt++;
+		cq->channel_next = c->cqs;
+		c->cqs = cq;
+		pthread_mutex_unlock(&root->lock);
+	}
+	return &cq->ibv;
+}
+
+static void leave_channel(struct verbs_cq *cq)
+{
+	struct verbs_channel *c = (struct verbs_channel *)cq->ibv.channel;
+	struct verbs_cq **at;
+
+	if (!c)
+		return;
+	c->ibv.refcnt--;
+	at = &c->cqs;
+	while (*at != cq)
+		at = &(*at)->channel_next;
+	*at = cq->channel_next;
+}
+
+/* Waits until each event that was reported has been acknowledged. */
+static void wait_acknowledged(struct verbs_cq *cq)
+{
+	pthread_mutex_lock(&cq->ibv.mutex);
+	while (cq->ibv.comp_events_completed != cq->events)
+		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+	pthread_mutex_unlock(&cq->ibv.mutex);
+}
+
+int ibv_destroy_cq(struct ibv_cq *ibv)
+{
+	struct verbs_cq *cq = (struct verbs_cq *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	unsigned users;
+
+	pthread_mutex_lock(&root->lock);
+	users = cq->users;
+	if (!users) {
+		verbs_channel_forget(cq);
+		leave_channel(cq);
+	}
+	pthread_mutex_unlock(&root->lock);
+	if (users)
+		return EBUSY;
+	wait_acknowledged(cq);
+	pthread_mutex_destroy(&cq->ibv.mutex);
+	pthread_cond_destroy(&cq->ibv.cond);
+	free(cq->wcs);
+	free(cq);
+	return 0;
+}
+
+/* --- the queue --------------------------------------------------------------------- */
+
+static struct ibv_wc *place(const struct verbs_cq *cq, uint32_t i)
+{
+	return &cq->wcs[(cq->head + i) % cq->room];
+}
+
+int verbs_cq_join(struct verbs_cq *cq, uint32_t depth)
+{
+	const uint32_t room = cq->queues + depth;
+	struct ibv_wc *wcs;
+
+	if (room > cq->room) {
+		wcs = calloc(room, sizeof(*wcs));
+		if (!wcs)
+			return ENOMEM;
+		for (uint32_t i = 0; i < cq->count; i++)
+			wcs[i] = *place(cq, i);
+		free(cq->wcs);
+		cq->wcs = wcs;
+		cq->room = room;
+		cq->head = 0;
+	}
+	cq->queues = room;
+	cq->users++;
+	return 0;
+}
+
+void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < cq->count; i++)
+		if (place(cq, i)->qp_num != qp_num)
+			*place(cq, kept++) = *place(cq, i);
+	cq->count = kept;
+	cq->queues -= depth;
+	cq->users--;
+}
+
+void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
+{
+	*place(cq, cq->count++) = *wc;
+	verbs_channel_note(cq, wc);
+}
+
+/* --- taking completions -------------------------------------------------------------- */
+
+static struct ibv_wc converted(const struct srdma_wc *from)
+{
+	struct ibv_wc wc = {
+		.wr_id = from->wr_id,
+		.status = (enum ibv_wc_status)from->status,
+		.opcode = (enum ibv_wc_opcode)from->opcode,
+		.vendor_err = from->vendor_err,
+		.byte_len = from->byte_len,
+		.qp_num = from->qp_num,
+	};
+
+	if (from->wc_flags & SRDMA_WC_WITH_IMM) {
+		wc.wc_flags = IBV_WC_WITH_IMM;
+		wc.imm_data = htonl(from->imm_data);
+	}
+	return wc;
+}
+
+static void sort(struct verbs_root *root, const struct srdma_wc *from)
+{
+	struct verbs_qp *qp = verbs_qp_find(root, from->qp_num);
+	struct ibv_wc wc = converted(from);
+
+	if (!qp)
+		return;
+	if (from->opcode == SRDMA_WC_QP_EVENT)
+		verbs_loss_event(qp, from->vendor_err);
+	else
+		verbs_loss_sort(qp, &wc);
+}
+
+/* Takes what has arrived on a leg. A poll that finds completions ends the
+ * request for a wake-up, so it is repeated as long as a CQ is armed. */
+static void collect_leg(struct verbs_root *root, struct srdma_pd *pd)
+{
+	struct srdma_wc wc[VERBS_BATCH];
+	int n;
+
+	do {
+		n = srdma_poll_cq(pd, VERBS_BATCH, wc);
+		for (int i = 0; i < n; i++)
+			sort(root, &wc[i]);
+		if (n && root->armed)
+			srdma_req_notify_cq(pd);
+	} while (n == VERBS_BATCH || (n && root->armed));
+}
+
+void verbs_collect(struct verbs_root *root)
+{
+	for (struct verbs_pd *pd = root->pds; pd; pd = pd->next) {
+		if (pd->users)
+			collect_leg(root, pd->pd);
+		if (pd->pd->gone)
+			verbs_event_worker_gone(root);
+	}
+	verbs_connect_look(root);
+}
+
+int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct verbs_cq *cq = (struct verbs_cq *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int got = 0, yields;
+
+	if (n < 0)
+		return -1;
+	pthread_mutex_lock(&root->lock);
+	if (cq->count < (uint32_t)n)
+		verbs_collect(root);
+	for (; got < n && cq->count; got++) {
+		wc[got] = *place(cq, 0);
+		cq->head = (cq->head + 1) % cq->room;
+		cq->count--;
+	}
+	root->idle = got ? 0 : root->idle + 1;
+	yields = root->idle % YIELD == YIELD - 1;
+	pthread_mutex_unlock(&root->lock);
+	if (yields)
+		sched_yield(); /* the worker may need this core */
+	return got;
+}

@@ -1,0 +1,310 @@
+/* The device srdma0: the worker that the policy names. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+enum {
+	MR_MAX = 1 << 20,
+	RD_ATOMIC = 16,
+	MTU = 4096,
+	VENDOR_PART = 1,
+	PHYS_LINK_UP = 5,
+	WIDTH_4X = 2,
+	SPEED_25G = 32,
+};
+
+/* --- the list ------------------------------------------------------------------- */
+
+/* Says on stderr why a program will find no device. */
+static void explain(const char *what, const char *why)
+{
+	fprintf(stderr, "srdma: no RDMA device: %s: %s\n", what, why);
+}
+
+static struct verbs_device *make_device(void)
+{
+	struct verbs_device *d = calloc(1, sizeof(*d));
+	const char *why;
+
+	if (!d)
+		return NULL;
+	why = verbs_policy_read(&d->policy);
+	if (why) {
+		explain(VERBS_POLICY_ENV, why);
+		free(d);
+		return NULL;
+	}
+	d->ibv.node_type = IBV_NODE_CA;
+	d->ibv.transport_type = IBV_TRANSPORT_IB;
+	strcpy(d->ibv.name, "srdma0");
+	strcpy(d->ibv.dev_name, "uverbs0");
+	strcpy(d->ibv.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+	strcpy(d->ibv.ibdev_path, "/sys/class/infiniband/srdma0");
+	return d;
+}
+
+/* The only device, which exists from the first success on. */
+static struct verbs_device *the_device(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct verbs_device *device;
+	struct srdma_device *worker;
+
+	pthread_mutex_lock(&lock);
+	if (!device)
+		device = make_device();
+	pthread_mutex_unlock(&lock);
+	if (!device)
+		return NULL;
+	if (srdma_open_device(&worker, device->policy.worker,
+			      device->policy.agent)) {
+		explain(device->policy.worker, srdma_error_text());
+		return NULL;
+	}
+	srdma_close_device(worker);
+	return device;
+}
+
+#undef ibv_get_device_list
+struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ibv_device **list = calloc(2, sizeof(*list));
+	struct verbs_device *d = list ? the_device() : NULL;
+
+	if (!list)
+		errno = ENOMEM;
+	if (d)
+		list[0] = &d->ibv;
+	if (num_devices)
+		*num_devices = d != NULL;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+	(void)device;
+	return -1; /* the kernel has no such device */
+}
+
+/* --- contexts ------------------------------------------------------------------- */
+
+static int query_port(struct ibv_context *context, uint8_t port_num,
+		      struct ibv_port_attr *attr, size_t len);
+
+static void set_operations(struct verbs_root *root)
+{
+	struct ibv_context *c = &root->ctx.context;
+
+	root->ctx.sz = sizeof(root->ctx);
+	root->ctx.query_port = query_port;
+	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	c->ops.poll_cq = verbs_poll_cq;
+	c->ops.req_notify_cq = verbs_req_notify_cq;
+	c->ops.post_send = verbs_post_send;
+	c->ops.post_recv = verbs_post_recv;
+}
+
+static int open_worker(struct verbs_root *root)
+{
+	int r = srdma_open_device(&root->device, root->policy->worker,
+				  root->policy->agent);
+
+	if (r)
+		return verbs_error(r);
+	srdma_query_device(root->device, &root->attr);
+	root->ctx.context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	return root->ctx.context.async_fd < 0 ? errno : 0;
+}
+
+static void release(struct verbs_root *root)
+{
+	if (root->ctx.context.async_fd >= 0)
+		close(root->ctx.context.async_fd);
+	srdma_close_device(root->device);
+	pthread_mutex_destroy(&root->ctx.context.mutex);
+	pthread_mutex_destroy(&root->lock);
+	free(root);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct verbs_device *d = (struct verbs_device *)device;
+	struct verbs_root *root = calloc(1, sizeof(*root));
+	int err;
+
+	if (!root)
+		return verbs_null(ENOMEM);
+	root->policy = &d->policy;
+	root->ctx.context.device = device;
+	root->ctx.context.async_fd = root->ctx.context.cmd_fd = -1;
+	root->ctx.context.num_comp_vectors = 1;
+	pthread_mutex_init(&root->lock, NULL);
+	pthread_mutex_init(&root->ctx.context.mutex, NULL);
+	set_operations(root);
+	err = open_worker(root);
+	if (!err)
+		return &root->ctx.context;
+	release(root);
+	return verbs_null(err);
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	struct verbs_root *root = verbs_root_of(context);
+
+	if (root->pds)
+		return EBUSY;
+	release(root);
+	return 0;
+}
+
+/* --- attributes ------------------------------------------------------------------- */
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	const struct verbs_root *root = verbs_root_of(context);
+
+	*attr = (struct ibv_device_attr){
+		.fw_ver = "srdma",
+		.max_mr_size = UINT64_MAX,
+		.page_size_cap = 4096,
+		.vendor_part_id = VENDOR_PART,
+		.max_qp = 1024,
+		.max_qp_wr = SRDMA_DEPTH_MAX,
+		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
+		.max_sge = 1,
+		.max_sge_rd = 1,
+		.max_cq = 1024,
+		.max_cqe = VERBS_CQE_MAX,
+		.max_mr = MR_MAX,
+		.max_pd = 1024,
+		.max_qp_rd_atom = RD_ATOMIC,
+		.max_res_rd_atom = RD_ATOMIC * 1024,
+		.max_qp_init_rd_atom = RD_ATOMIC,
+		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_pkeys = 1,
+		.phys_port_cnt = 1,
+	};
+	memcpy(&attr->node_guid, root->attr.gid + 8, sizeof(attr->node_guid));
+	attr->sys_image_guid = attr->node_guid;
+	return 0;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port_num,
+		      struct ibv_port_attr *attr, size_t len)
+{
+	const struct ibv_port_attr found = {
+		.state = IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = IBV_MTU_4096,
+		.gid_tbl_len = 1,
+		.max_msg_sz = SRDMA_MESSAGE_MAX,
+		.pkey_tbl_len = 1,
+		.active_width = WIDTH_4X,
+		.active_speed = SPEED_25G,
+		.phys_state = PHYS_LINK_UP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+
+	(void)context;
+	if (port_num != 1)
+		return EINVAL;
+	memset(attr, 0, len);
+	memcpy(attr, &found, len < sizeof(found) ? len : sizeof(found));
+	return 0;
+}
+
+#undef ibv_query_port
+/* Of programs that were compiled before ibv_port_attr grew: its last fields are
+ * not there. */
+int ibv_query_port(struct ibv_context *context, uint8_t port_num,
+		   struct _compat_ibv_port_attr *attr)
+{
+	return query_port(context, port_num, (struct ibv_port_attr *)attr,
+			  offsetof(struct ibv_port_attr, port_cap_flags2));
+}
+
+static int bad_index(uint32_t port_num, uint32_t index)
+{
+	return port_num != 1 || index;
+}
+
+int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
+		  union ibv_gid *gid)
+{
+	if (bad_index(port_num, (uint32_t)index)) {
+		errno = EINVAL;
+		return -1;
+	}
+	memcpy(gid->raw, verbs_root_of(context)->attr.gid, sizeof(gid->raw));
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
+		      uint32_t gid_index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t entry_size)
+{
+	struct ibv_gid_entry found = { .port_num = 1,
+				       .gid_type = IBV_GID_TYPE_ROCE_V2 };
+
+	if (flags || bad_index(port_num, gid_index))
+		return EINVAL;
+	ibv_query_gid(context, 1, 0, &found.gid);
+	memcpy(entry, &found,
+	       entry_size < sizeof(found) ? entry_size : sizeof(found));
+	return 0;
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *context,
+			     struct ibv_gid_entry *entries, size_t max_entries,
+			     uint32_t flags, size_t entry_size)
+{
+	if (flags)
+		return -EOPNOTSUPP;
+	if (!max_entries)
+		return -EINVAL;
+	_ibv_query_gid_ex(context, 1, 0, entries, 0, entry_size);
+	return 1;
+}
+
+int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
+		   __be16 *pkey)
+{
+	(void)context;
+	if (bad_index(port_num, (uint32_t)index)) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = 0xffff;
+	return 0;
+}
+
+int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num,
+		       __be16 pkey)
+{
+	(void)context;
+	return port_num == 1 && pkey == 0xffff ? 0 : -1;
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	(void)device;
+	return 0; /* known of an open device only: ibv_query_device() */
+}

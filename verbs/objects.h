@@ -1,0 +1,153 @@
+/*
+ * The objects behind the handles of libibverbs (docs/run.md). Each begins with
+ * the structure that programs see. One lock per context covers the context and
+ * all that was made from it, since an srdma_pd is used by one thread at a time.
+ */
+#ifndef VERBS_OBJECTS_H
+#define VERBS_OBJECTS_H
+
+#include <infiniband/verbs.h>
+
+#include "host/objects.h"
+#include "srdma/connection.h"
+#include "verbs/policy.h"
+
+enum {
+	VERBS_QP_BUCKETS = 256,
+	VERBS_BATCH = 64, /* completions taken at once */
+	VERBS_CQE_MAX = 65536,
+	/* Records of a leg: the depths of all QPs of a PD. */
+	VERBS_RING = 16384,
+};
+
+struct verbs_pd;
+struct verbs_cq;
+struct verbs_qp;
+
+struct verbs_device {
+	struct ibv_device ibv;
+	struct verbs_policy policy;
+};
+
+struct verbs_root {
+	struct srdma_device *device;
+	struct srdma_device_attr attr;
+	pthread_mutex_t lock;
+	struct verbs_pd *pds;
+	struct verbs_qp *qps[VERBS_QP_BUCKETS]; /* by QPN */
+	const struct verbs_policy *policy;
+	unsigned idle;		  /* polls in a row that found nothing */
+	unsigned armed;		  /* CQs */
+	int gone;		  /* 1: the end of the worker was reported */
+	int64_t look_at;	  /* next look at connections, ms */
+	struct verbs_context ctx; /* the last field: verbs_get_ctx() */
+};
+
+struct verbs_pd {
+	struct ibv_pd ibv;
+	struct verbs_pd *next;
+	struct srdma_pd *pd;
+	unsigned users; /* QPs and regions */
+};
+
+struct verbs_mr {
+	struct ibv_mr ibv;
+	struct srdma_mr *mr;
+};
+
+struct verbs_channel {
+	struct ibv_comp_channel ibv; /* fd: an epoll */
+	struct verbs_cq *cqs;	     /* of this channel */
+	int wake; /* eventfd: a completion of an armed CQ was taken */
+};
+
+struct verbs_cq {
+	struct ibv_cq ibv;
+	struct verbs_cq *channel_next;
+	unsigned users; /* queues */
+	/* Completions that were taken from a leg for this CQ: a ring with room
+	 * for all queues that complete here. */
+	struct ibv_wc *wcs;
+	uint32_t room, head, count, queues;
+	int armed;	 /* ibv_req_notify_cq() */
+	int solicited;	 /* 1: armed for errors and receives only */
+	int due;	 /* 1: an event to report */
+	uint32_t events; /* reported, not acknowledged */
+};
+
+struct verbs_qp {
+	struct ibv_qp ibv;
+	struct verbs_qp *next; /* in the bucket */
+	struct srdma_qp *qp;
+	struct srdma_connection *connection; /* NULL: none */
+	int connecting;			     /* 1: no keys yet */
+	int sq_sig_all;
+	uint32_t sq, rq;
+	uint32_t recvs; /* posted, whose completions are not in the CQ */
+	/* Work request ids of flushed receives that are held, rq places, and 1
+	 * if they are held because the peer is gone (loss.c). */
+	uint64_t *flushed;
+	uint32_t held;
+	int peer_gone;
+	struct ibv_qp_attr attr; /* as set by the program */
+	struct ibv_qp_cap cap;
+};
+
+static inline struct verbs_root *verbs_root_of(const struct ibv_context *ctx)
+{
+	return (struct verbs_root *)((char *)(uintptr_t)ctx -
+				     offsetof(struct verbs_root, ctx.context));
+}
+
+/* --- completions (cq.c) ------------------------------------------------------ */
+
+/* Makes room for the completions of one more queue of this depth. 0 or ENOMEM. */
+int verbs_cq_join(struct verbs_cq *cq, uint32_t depth);
+/* The queue ends. Completions of its QP that were not polled are dropped. */
+void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
+void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);
+/* Takes what has arrived on all legs. */
+void verbs_collect(struct verbs_root *root);
+
+/* --- channel.c ---------------------------------------------------------------- */
+
+/* A completion of the CQ was taken. Wakes its channel, if it is armed. */
+void verbs_channel_note(struct verbs_cq *cq, const struct ibv_wc *wc);
+/* The CQ ends. */
+void verbs_channel_forget(struct verbs_cq *cq);
+/* The channel of the CQ, if any, is woken by this descriptor. 0 or errno. */
+int verbs_channel_watch(const struct verbs_cq *cq, int fd);
+
+/* --- event.c ------------------------------------------------------------------- */
+
+/* The worker has ended. Only the first call has an effect. */
+void verbs_event_worker_gone(struct verbs_root *root);
+
+/* --- loss.c
+ * ------------------------------------------------------------------ */
+
+/* Puts a completion of the QP into its CQ, or holds it. */
+void verbs_loss_sort(struct verbs_qp *qp, struct ibv_wc *wc);
+/* The QP event of the worker. */
+void verbs_loss_event(struct verbs_qp *qp, uint32_t reason);
+/* The QP is in error, and the program knows: what is held goes into the CQ. */
+void verbs_loss_known(struct verbs_qp *qp);
+
+/* --- connect.c ------------------------------------------------------------------ */
+
+/* The QP goes to RTR: requests keys for it. 0 or errno. */
+int verbs_connect(struct verbs_qp *qp);
+/* Reads what the agent says about QPs. */
+void verbs_connect_look(struct verbs_root *root);
+struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num);
+
+/* --- post.c ------------------------------------------------------------------------ */
+
+int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		    struct ibv_send_wr **bad_wr);
+int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		    struct ibv_recv_wr **bad_wr);
+int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+#endif

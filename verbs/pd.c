@@ -1,0 +1,157 @@
+/* Protection domains and memory regions. A PD is a leg. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct verbs_root *root = verbs_root_of(context);
+	const struct srdma_pd_attr attr = { .ring = VERBS_RING };
+	struct verbs_pd *pd = calloc(1, sizeof(*pd));
+	int r;
+
+	if (!pd)
+		return verbs_null(ENOMEM);
+	r = srdma_alloc_pd(&pd->pd, root->device, &attr);
+	if (r) {
+		free(pd);
+		return verbs_null(verbs_error(r));
+	}
+	pd->ibv.context = context;
+	pthread_mutex_lock(&root->lock);
+	pd->next = root->pds;
+	root->pds = pd;
+	pthread_mutex_unlock(&root->lock);
+	return &pd->ibv;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct verbs_pd *pd = (struct verbs_pd *)ibv, **at;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int r = -EBUSY;
+
+	pthread_mutex_lock(&root->lock);
+	if (!pd->users)
+		r = srdma_dealloc_pd(pd->pd);
+	if (!r) {
+		at = &root->pds;
+		while (*at != pd)
+			at = &(*at)->next;
+		*at = pd->next;
+	}
+	pthread_mutex_unlock(&root->lock);
+	if (!r)
+		free(pd);
+	return verbs_error(r);
+}
+
+/* --- regions --------------------------------------------------------------------- */
+
+enum {
+	KNOWN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+};
+
+/* The rights of libsrdma have the values of verbs. */
+_Static_assert((int)SRDMA_ACCESS_LOCAL_WRITE == (int)IBV_ACCESS_LOCAL_WRITE &&
+		       (int)SRDMA_ACCESS_REMOTE_WRITE ==
+			       (int)IBV_ACCESS_REMOTE_WRITE &&
+		       (int)SRDMA_ACCESS_REMOTE_READ ==
+			       (int)IBV_ACCESS_REMOTE_READ &&
+		       (int)SRDMA_ACCESS_REMOTE_ATOMIC ==
+			       (int)IBV_ACCESS_REMOTE_ATOMIC,
+	       "access rights");
+
+/* 0, or errno: IBA 10.6.6.3.1 forbids to let a peer write what the program may
+ * not. */
+static int check_access(unsigned access)
+{
+	const unsigned writes =
+		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (access & ~(unsigned)(KNOWN | IBV_ACCESS_OPTIONAL_RANGE))
+		return EOPNOTSUPP;
+	return access & writes && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL
+								     : 0;
+}
+
+static int reg(struct verbs_mr *mr, unsigned access)
+{
+	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
+	struct verbs_root *root = verbs_root_of(mr->ibv.context);
+	/* Verbs says that a region belongs to the whole PD. */
+	const struct srdma_mr_attr attr = { .addr = mr->ibv.addr,
+					    .length = mr->ibv.length,
+					    .access = access & KNOWN,
+					    .whole_pd = 1 };
+	struct srdma_mr_info info;
+	int r;
+
+	pthread_mutex_lock(&root->lock);
+	r = srdma_reg_mr(&mr->mr, pd->pd, &attr);
+	if (!r) {
+		srdma_query_mr(mr->mr, &info);
+		mr->ibv.lkey = mr->ibv.rkey = info.key;
+		pd->users++;
+	}
+	pthread_mutex_unlock(&root->lock);
+	return verbs_error(r);
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+				uint64_t iova, unsigned int access)
+{
+	struct verbs_mr *mr;
+	int err = check_access(access);
+
+	if (!err && iova != (uintptr_t)addr)
+		err = EOPNOTSUPP;
+	if (err)
+		return verbs_null(err);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return verbs_null(ENOMEM);
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	err = reg(mr, access);
+	if (!err)
+		return &mr->ibv;
+	free(mr);
+	return verbs_null(err);
+}
+
+#undef ibv_reg_mr
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+			  int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr,
+				(unsigned)access);
+}
+
+#undef ibv_reg_mr_iova
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+			       uint64_t iova, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *ibv)
+{
+	struct verbs_mr *mr = (struct verbs_mr *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int r;
+
+	pthread_mutex_lock(&root->lock);
+	r = srdma_dereg_mr(mr->mr);
+	if (!r)
+		((struct verbs_pd *)ibv->pd)->users--;
+	pthread_mutex_unlock(&root->lock);
+	if (!r)
+		free(mr);
+	return verbs_error(r);
+}

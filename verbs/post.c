@@ -1,0 +1,131 @@
+/* Work requests of verbs become work requests of libsrdma. */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+/* By enum ibv_wr_opcode; 0: there is none. */
+static const uint8_t opcodes[] = {
+	[IBV_WR_RDMA_WRITE] = SRDMA_WR_RDMA_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = SRDMA_WR_RDMA_WRITE_WITH_IMM,
+	[IBV_WR_SEND] = SRDMA_WR_SEND,
+	[IBV_WR_SEND_WITH_IMM] = SRDMA_WR_SEND_WITH_IMM,
+	[IBV_WR_RDMA_READ] = SRDMA_WR_RDMA_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = SRDMA_WR_ATOMIC_CMP_AND_SWP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = SRDMA_WR_ATOMIC_FETCH_AND_ADD,
+};
+
+static unsigned flags_of(const struct verbs_qp *qp, unsigned flags)
+{
+	unsigned out = 0;
+
+	if (qp->sq_sig_all || (flags & IBV_SEND_SIGNALED))
+		out |= SRDMA_SEND_SIGNALED;
+	if (flags & IBV_SEND_FENCE)
+		out |= SRDMA_SEND_FENCE;
+	if (flags & IBV_SEND_INLINE)
+		out |= SRDMA_SEND_INLINE;
+	return out; /* SOLICITED: each receive counts as solicited */
+}
+
+/* 0 or errno. */
+static int convert(const struct verbs_qp *qp, const struct ibv_send_wr *from,
+		   struct srdma_send_wr *to)
+{
+	const struct ibv_sge none = { 0 };
+	const struct ibv_sge *sge = from->num_sge ? from->sg_list : &none;
+
+	if (from->opcode >= sizeof(opcodes) || !opcodes[from->opcode] ||
+	    from->num_sge < 0 || from->num_sge > 1)
+		return EINVAL;
+	*to = (struct srdma_send_wr){
+		.wr_id = from->wr_id,
+		.opcode = opcodes[from->opcode],
+		.flags = flags_of(qp, from->send_flags),
+		.addr = (void *)(uintptr_t)sge->addr,
+		.length = sge->length,
+		.lkey = sge->lkey,
+		.imm_data = ntohl(from->imm_data),
+		.rkey = from->wr.rdma.rkey,
+		.remote_addr = from->wr.rdma.remote_addr,
+	};
+	if (from->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	    from->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		to->rkey = from->wr.atomic.rkey;
+		to->remote_addr = from->wr.atomic.remote_addr;
+		to->compare_add = from->wr.atomic.compare_add;
+		to->swap = from->wr.atomic.swap;
+	}
+	return 0;
+}
+
+/* -EAGAIN of libsrdma, a full queue, is ENOMEM in verbs. */
+static int post_error(int rc)
+{
+	return rc == -EAGAIN ? ENOMEM : verbs_error(rc);
+}
+
+static int send_one(struct verbs_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct srdma_send_wr w;
+	int err = convert(qp, wr, &w);
+
+	return err ? err : post_error(srdma_post_send(qp->qp, &w, NULL));
+}
+
+int verbs_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
+		    struct ibv_send_wr **bad_wr)
+{
+	struct verbs_qp *qp = (struct verbs_qp *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int err = 0;
+
+	pthread_mutex_lock(&root->lock);
+	if (ibv->state != IBV_QPS_RTS && ibv->state != IBV_QPS_ERR)
+		err = EINVAL;
+	for (; wr && !err; wr = err ? wr : wr->next)
+		err = send_one(qp, wr);
+	pthread_mutex_unlock(&root->lock);
+	if (err && bad_wr)
+		*bad_wr = wr;
+	return err;
+}
+
+static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
+{
+	const struct ibv_sge none = { 0 };
+	const struct ibv_sge *sge = wr->num_sge ? wr->sg_list : &none;
+	struct srdma_recv_wr w = {
+		.wr_id = wr->wr_id,
+		.addr = (void *)(uintptr_t)sge->addr,
+		.length = sge->length,
+		.lkey = sge->lkey,
+	};
+
+	int r;
+
+	if (wr->num_sge < 0 || wr->num_sge > 1)
+		return EINVAL;
+	if (qp->recvs == qp->rq)
+		return ENOMEM;
+	r = srdma_post_recv(qp->qp, &w, NULL);
+	qp->recvs += !r;
+	return post_error(r);
+}
+
+int verbs_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
+		    struct ibv_recv_wr **bad_wr)
+{
+	struct verbs_qp *qp = (struct verbs_qp *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int err = ibv->state == IBV_QPS_RESET ? EINVAL : 0;
+
+	pthread_mutex_lock(&root->lock);
+	for (; wr && !err; wr = err ? wr : wr->next)
+		err = recv_one(qp, wr);
+	pthread_mutex_unlock(&root->lock);
+	if (err && bad_wr)
+		*bad_wr = wr;
+	return err;
+}

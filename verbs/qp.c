@@ -1,0 +1,295 @@
+/*
+ * Queue pairs. The QP of the worker is made with the QP of the program, because
+ * a program tells its peer the QPN before it connects. The states RESET, INIT,
+ * RTR and RTS are the program's; the worker has its own, and holds requests
+ * until it has keys (docs/protocol.md 7.1).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+#include "wire/reason.h"
+
+static unsigned bucket_of(uint32_t qp_num)
+{
+	return srdma_hash_bucket(qp_num, VERBS_QP_BUCKETS - 1);
+}
+
+struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num)
+{
+	struct verbs_qp *qp = root->qps[bucket_of(qp_num)];
+
+	while (qp && qp->ibv.qp_num != qp_num)
+		qp = qp->next;
+	return qp;
+}
+
+/* --- life ----------------------------------------------------------------------------- */
+
+static int check(const struct ibv_qp_init_attr *a)
+{
+	const struct ibv_qp_cap *cap = &a->cap;
+
+	if (a->qp_type != IBV_QPT_RC || a->srq)
+		return EOPNOTSUPP;
+	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
+	    cap->max_recv_wr > SRDMA_DEPTH_MAX || cap->max_send_sge > 1 ||
+	    cap->max_recv_sge > 1 || cap->max_inline_data > SRDMA_INLINE_MAX)
+		return EINVAL;
+	return 0;
+}
+
+static int join(struct verbs_qp *qp)
+{
+	struct verbs_cq *send = (struct verbs_cq *)qp->ibv.send_cq;
+	struct verbs_cq *recv = (struct verbs_cq *)qp->ibv.recv_cq;
+	int fd = srdma_cq_fd(((struct verbs_pd *)qp->ibv.pd)->pd);
+	int err = verbs_channel_watch(send, fd);
+
+	if (!err)
+		err = verbs_channel_watch(recv, fd);
+	if (!err)
+		err = verbs_cq_join(send, qp->sq);
+	if (err)
+		return err;
+	err = verbs_cq_join(recv, qp->rq);
+	if (err)
+		verbs_cq_leave(send, qp->sq, qp->ibv.qp_num);
+	return err;
+}
+
+static int make(struct verbs_qp *qp)
+{
+	struct verbs_pd *pd = (struct verbs_pd *)qp->ibv.pd;
+	struct verbs_root *root = verbs_root_of(pd->ibv.context);
+	const struct srdma_qp_attr attr = { .sq = qp->sq, .rq = qp->rq };
+	struct srdma_qp_query query;
+	int r = srdma_create_qp(&qp->qp, pd->pd, &attr), err;
+
+	if (r)
+		return verbs_error(r);
+	srdma_query_qp(qp->qp, &query);
+	qp->ibv.qp_num = query.qp_num;
+	err = join(qp);
+	if (err) {
+		srdma_destroy_qp(qp->qp);
+		return err;
+	}
+	qp->next = root->qps[bucket_of(query.qp_num)];
+	root->qps[bucket_of(query.qp_num)] = qp;
+	pd->users++;
+	return 0;
+}
+
+#undef ibv_create_qp
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	struct verbs_root *root = verbs_root_of(pd->context);
+	struct verbs_qp *qp;
+	int err = check(init);
+
+	if (err)
+		return verbs_null(err);
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return verbs_null(ENOMEM);
+	qp->ibv = (struct ibv_qp){ .context = pd->context,
+				   .qp_context = init->qp_context,
+				   .pd = pd,
+				   .send_cq = init->send_cq,
+				   .recv_cq = init->recv_cq,
+				   .state = IBV_QPS_RESET,
+				   .qp_type = init->qp_type };
+	qp->sq = init->cap.max_send_wr ? init->cap.max_send_wr : 1;
+	qp->rq = init->cap.max_recv_wr ? init->cap.max_recv_wr : 1;
+	qp->sq_sig_all = init->sq_sig_all;
+	init->cap.max_inline_data = SRDMA_INLINE_MAX;
+	qp->cap = init->cap;
+	pthread_mutex_init(&qp->ibv.mutex, NULL);
+	pthread_cond_init(&qp->ibv.cond, NULL);
+	pthread_mutex_lock(&root->lock);
+	qp->flushed = calloc(qp->rq, sizeof(*qp->flushed));
+	err = qp->flushed ? make(qp) : ENOMEM;
+	pthread_mutex_unlock(&root->lock);
+	if (!err)
+		return &qp->ibv;
+	free(qp->flushed);
+	free(qp);
+	return verbs_null(err);
+}
+
+static void forget(struct verbs_root *root, struct verbs_qp *qp)
+{
+	struct verbs_qp **at = &root->qps[bucket_of(qp->ibv.qp_num)];
+
+	while (*at != qp)
+		at = &(*at)->next;
+	*at = qp->next;
+	verbs_cq_leave((struct verbs_cq *)qp->ibv.send_cq, qp->sq,
+		       qp->ibv.qp_num);
+	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->rq,
+		       qp->ibv.qp_num);
+	((struct verbs_pd *)qp->ibv.pd)->users--;
+}
+
+int ibv_destroy_qp(struct ibv_qp *ibv)
+{
+	struct verbs_qp *qp = (struct verbs_qp *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int r;
+
+	pthread_mutex_lock(&root->lock);
+	r = srdma_destroy_qp(qp->qp);
+	if (!r) {
+		/* After the QP, so that the peer gets all that was sent. */
+		srdma_disconnect(qp->connection);
+		forget(root, qp);
+	}
+	pthread_mutex_unlock(&root->lock);
+	if (r)
+		return verbs_error(r);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	free(qp->flushed);
+	free(qp);
+	return 0;
+}
+
+/* --- states --------------------------------------------------------------------------- */
+
+static int to_rtr(struct verbs_qp *qp)
+{
+	const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+
+	if (!ah->is_global || ah->grh.sgid_index || ah->port_num > 1)
+		return EINVAL;
+	return verbs_connect(qp);
+}
+
+static int to_error(struct verbs_qp *qp)
+{
+	int r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
+
+	if (!r)
+		verbs_loss_known(qp);
+	return verbs_error(r);
+}
+
+static int nothing(struct verbs_qp *qp)
+{
+	(void)qp;
+	return 0;
+}
+
+/* IBA 10.3.1: the transitions of RC that a program may request. */
+static const struct transition {
+	enum ibv_qp_state from, to;
+	int needs; /* attributes, enum ibv_qp_attr_mask */
+	int (*run)(struct verbs_qp *qp);
+} transitions[] = {
+	{ IBV_QPS_RESET, IBV_QPS_INIT,
+	  IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, nothing },
+	{ IBV_QPS_INIT, IBV_QPS_INIT, 0, nothing },
+	{ IBV_QPS_INIT, IBV_QPS_RTR,
+	  IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	  to_rtr },
+	{ IBV_QPS_RTR, IBV_QPS_RTS,
+	  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+		  IBV_QP_MAX_QP_RD_ATOMIC,
+	  nothing },
+	{ IBV_QPS_RTS, IBV_QPS_RTS, 0, nothing },
+	{ IBV_QPS_RESET, IBV_QPS_ERR, 0, to_error },
+	{ IBV_QPS_INIT, IBV_QPS_ERR, 0, to_error },
+	{ IBV_QPS_RTR, IBV_QPS_ERR, 0, to_error },
+	{ IBV_QPS_RTS, IBV_QPS_ERR, 0, to_error },
+	{ IBV_QPS_ERR, IBV_QPS_ERR, 0, nothing },
+};
+
+static const struct transition *find(enum ibv_qp_state from,
+				     enum ibv_qp_state to)
+{
+	for (unsigned i = 0; i < sizeof(transitions) / sizeof(*transitions);
+	     i++)
+		if (transitions[i].from == from && transitions[i].to == to)
+			return &transitions[i];
+	return NULL;
+}
+
+static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
+		 int mask)
+{
+#define KEEP(BIT, FIELD)                                                       \
+	if (mask & IBV_QP_##BIT)                                               \
+	to->FIELD = from->FIELD
+	KEEP(ACCESS_FLAGS, qp_access_flags);
+	KEEP(PKEY_INDEX, pkey_index);
+	KEEP(PORT, port_num);
+	KEEP(AV, ah_attr);
+	KEEP(PATH_MTU, path_mtu);
+	KEEP(TIMEOUT, timeout);
+	KEEP(RETRY_CNT, retry_cnt);
+	KEEP(RNR_RETRY, rnr_retry);
+	KEEP(RQ_PSN, rq_psn);
+	KEEP(SQ_PSN, sq_psn);
+	KEEP(MAX_QP_RD_ATOMIC, max_rd_atomic);
+	KEEP(MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	KEEP(MIN_RNR_TIMER, min_rnr_timer);
+	KEEP(DEST_QPN, dest_qp_num);
+#undef KEEP
+}
+
+static int modify(struct verbs_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	const enum ibv_qp_state from = qp->ibv.state;
+	const enum ibv_qp_state to =
+		mask & IBV_QP_STATE ? attr->qp_state : from;
+	const struct transition *t = find(from, to);
+	int err;
+
+	if ((mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from) || !t ||
+	    (mask & t->needs) != t->needs)
+		return EINVAL;
+	keep(&qp->attr, attr, mask);
+	err = t->run(qp);
+	if (!err)
+		qp->ibv.state = to;
+	return err;
+}
+
+int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int attr_mask)
+{
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int err;
+
+	pthread_mutex_lock(&root->lock);
+	err = modify((struct verbs_qp *)ibv, attr, attr_mask);
+	pthread_mutex_unlock(&root->lock);
+	return err;
+}
+
+int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int attr_mask,
+		 struct ibv_qp_init_attr *init_attr)
+{
+	const struct verbs_qp *qp = (const struct verbs_qp *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+
+	(void)attr_mask; /* all attributes are known */
+	pthread_mutex_lock(&root->lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = ibv->state;
+	attr->cap = qp->cap;
+	*init_attr = (struct ibv_qp_init_attr){ .qp_context = ibv->qp_context,
+						.send_cq = ibv->send_cq,
+						.recv_cq = ibv->recv_cq,
+						.cap = qp->cap,
+						.qp_type = ibv->qp_type,
+						.sq_sig_all = qp->sq_sig_all };
+	pthread_mutex_unlock(&root->lock);
+	return 0;
+}
