@@ -58,8 +58,7 @@ struct srdma_qp {
 	struct srdma_ctl_init_answer made; /* for the peer (protocol.md 8.2) */
 	enum srdma_qp_status status;
 	uint32_t reason;
-	int destroying; /* 1: DESTROY was requested, and may have succeeded */
-	int destroyed;	/* 1: the worker has no such QP any more */
+	int destroyed; /* 1: the worker has no such QP any more */
 };
 
 struct srdma_mr {

@@ -115,11 +115,10 @@ static int destroy(struct srdma_qp *qp)
 	if (qp->destroyed)
 		return 0;
 	r = srdma_pd_call(qp->pd, &m, NULL);
-	/* -ENOENT: a former call has timed out, and its request succeeded */
-	if (r && r != -ENOTCONN && !(qp->destroying && r == -ENOENT)) {
-		qp->destroying = 1;
+	/* -ENOENT: the worker reclaimed the QP, or a former call has timed out,
+	 * and its request succeeded */
+	if (r && r != -ENOTCONN && r != -ENOENT)
 		return r;
-	}
 	qp->destroyed = 1;
 	return 0;
 }

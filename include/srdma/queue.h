@@ -41,7 +41,8 @@ int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
  * Ends a QP: the peer's fails with PEER_CLOSED. Returns when no DMA of the QP
  * is under way. Its outstanding work requests make no completions. On failure
  * the QP exists until a further call succeeds. It succeeds after the end of the
- * worker. NULL is allowed.
+ * worker, and for a QP that the worker has freed (SRDMA_REASON_RECLAIMED). NULL is
+ * allowed.
  */
 int srdma_destroy_qp(struct srdma_qp *qp);
 

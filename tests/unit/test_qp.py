@@ -627,6 +627,24 @@ def test_late_records_of_a_closed_qp_are_ignored(pd, qp, leg):
     assert [w.wr_id for w in other.poll(5)] == [2]
 
 
+def test_qp_that_was_reclaimed_is_closed_without_an_error(worker, pd, qp, leg):
+    """The worker freed the QP after RECLAIMED, so it does not know its number any more."""
+
+    def refuse(leg, body, fds):
+        raise Refuse(2, "QP 0x000001 does not exist, or no longer")
+
+    other = srdma.SecureQP(pd, 4, 4)
+    worker.handlers[DESTROY] = refuse
+    qp.post_send(SendWR(1, data=b"x"))
+    leg.descriptors()
+    qp.close()
+    assert qp.closed
+    assert worker.kinds().count(DESTROY) == 1
+    other.post_send(SendWR(2, data=b"x"))
+    leg.complete(record(*leg.descriptors()))
+    assert [w.wr_id for w in other.poll(5)] == [2]
+
+
 def test_refused_destroy_does_not_stop_the_rest(worker, ctx):
     """If the worker refuses DESTROY for a QP, all other objects are closed anyway. Memory that DMA
     of that QP may still access is not reused."""

@@ -296,6 +296,33 @@ static void test_end_of_a_qp(void **state)
 	close_pd(d, pd);
 }
 
+static enum fake_action reclaimed(struct fake_worker *w,
+				  struct srdma_ctl_msg *m,
+				  struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind != SRDMA_CTL_DESTROY)
+		return FAKE_ANSWER;
+	w->calls++;
+	return fake_refuse(m, ENOENT, "the QP does not exist, or no longer");
+}
+
+/* The worker freed the QP after RECLAIMED (local-interface.md 3.10). */
+static void test_end_of_a_qp_that_was_reclaimed(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+
+	open_pd(w, &d, &pd);
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+	w->hook = reclaimed;
+	assert_int_equal(srdma_destroy_qp(qp), 0);
+	assert_int_equal(w->calls, 1);
+	close_pd(d, pd);
+}
+
 static enum fake_action qpn_zero(struct fake_worker *w, struct srdma_ctl_msg *m,
 				 struct srdma_socket_fds *fds)
 {
@@ -578,6 +605,7 @@ int main(void)
 		each(test_leg_that_cannot_be_used),
 		each(test_end_of_a_region),
 		each(test_end_of_a_qp),
+		each(test_end_of_a_qp_that_was_reclaimed),
 		each(test_qp_that_cannot_be_used),
 		each(test_waiting_and_closing),
 		each(test_qp_that_times_out),
