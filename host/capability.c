@@ -12,11 +12,6 @@ _Static_assert((int)SRDMA_CAP_MIN == (int)SRDMA_CTL_TOKEN_MIN, "token");
 _Static_assert((int)SRDMA_CAP_MAX == (int)SRDMA_CAPABILITY_MAX, "token");
 _Static_assert((int)SRDMA_HOLDER_LEN == (int)SRDMA_MEMKEY_HOLDER_LEN, "holder");
 
-enum {
-	REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE |
-		 SRDMA_ACCESS_REMOTE_ATOMIC,
-};
-
 static int check(const struct srdma_mr *mr, const struct srdma_cap_attr *a)
 {
 	if (!(mr->memory.access & SRDMA_ACCESS_PROOF))
@@ -24,7 +19,7 @@ static int check(const struct srdma_mr *mr, const struct srdma_cap_attr *a)
 				       "the region was registered without "
 				       "SRDMA_ACCESS_PROOF: it has no "
 				       "capabilities");
-	if (!a->access || (a->access & ~(uint32_t)REMOTE))
+	if (!a->access || (a->access & ~(uint32_t)SRDMA_RIGHTS_REMOTE))
 		return srdma_error_set(-EACCES,
 				       "access 0x%x: a capability grants one "
 				       "or more of SRDMA_ACCESS_REMOTE_*",

@@ -6,12 +6,9 @@
 #include <unistd.h>
 
 #include "host/error.h"
+#include "memory/rights.h"
 
 enum { DEFAULT_LOG2_BLOCK = 12, DEFAULT_DEPTH = 48 };
-enum {
-	REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE |
-		 SRDMA_ACCESS_REMOTE_ATOMIC,
-};
 
 static int check_scope(const struct srdma_pd *pd, const struct srdma_mr_attr *a)
 {
@@ -29,7 +26,7 @@ static int check_scope(const struct srdma_pd *pd, const struct srdma_mr_attr *a)
 		return srdma_error_set(-EINVAL,
 				       "identity: it must have 1 to %d bytes",
 				       SRDMA_IDENTITY_LEN - 1);
-	if (!scopes && (a->access & REMOTE) &&
+	if (!scopes && (a->access & SRDMA_RIGHTS_REMOTE) &&
 	    !(a->access & SRDMA_ACCESS_PROOF))
 		return srdma_error_set(
 			-EINVAL,

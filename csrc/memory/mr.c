@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "memory/memguard.h"
+#include "memory/rights.h"
 
 /* RFC 5042 A6.1.1b */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
@@ -42,7 +43,7 @@ static int is_out_of_scope(const struct srdma_mr *mr,
 {
 	static const uint8_t any[SRDMA_MEMKEY_HOLDER_LEN];
 
-	if (!(want->right & SRDMA_MR_REMOTE))
+	if (!(want->right & SRDMA_RIGHTS_REMOTE))
 		return 0;
 	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
 		return 1;

@@ -19,13 +19,6 @@ struct srdma_memguard;
 
 enum { SRDMA_MR_BUCKETS = 16384 };
 
-/* Rights of peers, and those of them that change a region. */
-enum {
-	SRDMA_MR_WRITTEN =
-		SRDMA_ACCESS_REMOTE_WRITE | SRDMA_ACCESS_REMOTE_ATOMIC,
-	SRDMA_MR_REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_MR_WRITTEN,
-};
-
 struct srdma_mr {
 	struct srdma_mr *next; /* next region in the bucket */
 	struct srdma_leg *leg;

@@ -1,4 +1,5 @@
-/* Rights of capabilities, as access flags of regions name them. */
+/* Rights of regions (enum srdma_access) that concern peers, and rights of
+ * capabilities. */
 #ifndef SRDMA_MEMORY_RIGHTS_H
 #define SRDMA_MEMORY_RIGHTS_H
 
@@ -6,6 +7,13 @@
 
 #include "memory/memkey.h"
 #include "srdma/types.h"
+
+/* Rights of peers, and those of them that change a region. */
+enum {
+	SRDMA_RIGHTS_WRITTEN =
+		SRDMA_ACCESS_REMOTE_WRITE | SRDMA_ACCESS_REMOTE_ATOMIC,
+	SRDMA_RIGHTS_REMOTE = SRDMA_ACCESS_REMOTE_READ | SRDMA_RIGHTS_WRITTEN,
+};
 
 /* Maps remote access flags (enum srdma_access) to the rights that a capability
  * grants for them (enum srdma_memkey_right). */

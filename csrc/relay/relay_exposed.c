@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "ledger/ledger.h"
+#include "memory/rights.h"
 #include "relay/relay_impl.h"
 
 /* The number of the leg's trust set (3.5): its account, else the leg alone. */
@@ -25,14 +26,14 @@ int srdma_relay_expose(struct srdma_relay *r, struct srdma_mr *mr)
 		.first = region->file_at,
 		.last = region->file_at + region->length - 1,
 		.trust = trust_of(mr->leg),
-		.written = mr->access & SRDMA_MR_WRITTEN,
+		.written = mr->access & SRDMA_RIGHTS_WRITTEN,
 		.shared = mr->access & SRDMA_ACCESS_SHARED,
 	};
 	struct srdma_exposed_table *t = &r->env.mrs.exposed;
 	uint32_t priority;
 	int err = 0;
 
-	if (!region->ino || !(mr->access & SRDMA_MR_REMOTE))
+	if (!region->ino || !(mr->access & SRDMA_RIGHTS_REMOTE))
 		return 0;
 	if (!t->salt)
 		err = srdma_relay_random(r, &t->salt, sizeof(t->salt));

@@ -33,7 +33,7 @@ static int check_proofs(struct srdma_relay *r,
 			r, -EINVAL,
 			"a block size or a depth limit, but no PROOF: set PROOF, or let both be 0");
 	}
-	if (!(access & SRDMA_MR_REMOTE))
+	if (!(access & SRDMA_RIGHTS_REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: only remote accesses are proven");
@@ -65,12 +65,13 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 			r, -ENOTSUP,
 			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100, SHARED 0x200 are in this version",
 			p->access);
-	if ((p->access & SRDMA_MR_WRITTEN) &&
+	if ((p->access & SRDMA_RIGHTS_WRITTEN) &&
 	    !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
-	if ((p->access & SRDMA_ACCESS_SHARED) && !(p->access & SRDMA_MR_REMOTE))
+	if ((p->access & SRDMA_ACCESS_SHARED) &&
+	    !(p->access & SRDMA_RIGHTS_REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"SHARED needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them peers have no access");
