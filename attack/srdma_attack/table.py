@@ -34,11 +34,11 @@ from srdma_attack.attack import (
 )
 
 
-def _plain(name: str) -> Run:
-    """The attack of against_plain.attacks, which needs pyverbs, imported at the first run."""
+def _plain(name: str, module: str = "attacks") -> Run:
+    """The attack of a module of against_plain, which needs pyverbs, imported at the first run."""
 
     def run(settings: Settings) -> Finding:
-        attacks = import_module("srdma_attack.against_plain.attacks")
+        attacks = import_module(f"srdma_attack.against_plain.{module}")
         found: Finding = getattr(attacks, name)(settings)
         return found
 
@@ -98,6 +98,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.1.1",
         "refused_tag",
         answers.forge_close,
+        _plain("forge_disconnect", "on_path"),
     ),
     Attack(
         "flip",
@@ -106,6 +107,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.2",
         "refused_tag",
         on_path.flip,
+        _plain("flip", "on_path"),
     ),
     Attack(
         "truncate",
@@ -114,6 +116,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.2",
         "refused_tag",
         on_path.truncate,
+        _plain("truncate", "on_path"),
     ),
     Attack(
         "replay",
@@ -122,6 +125,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.4.1",
         "refused_replay",
         on_path.replay,
+        _plain("replay", "on_path"),
     ),
     Attack(
         "reorder",
@@ -130,6 +134,7 @@ ATTACKS: tuple[Attack, ...] = (
         "RFC 5042 5.4.1",
         "kept",
         on_path.reorder,
+        _plain("reorder", "on_path"),
     ),
     Attack(
         "reflect",
@@ -340,7 +345,7 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack(
         "answers-never-taken",
-        "fill a worker with answers that are never taken",
+        "fill a worker with answers that are not taken",
         Attacker.LOCAL,
         "RFC 5042 6.4.3",
         "requests_taken",

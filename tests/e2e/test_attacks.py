@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,13 @@ from typer.testing import CliRunner
 import srdma
 from srdma.cli import app as cli
 from srdma_attack import table
-from srdma_attack.against_plain import machine
+from srdma_attack.against_plain import frames, machine, rules
 from srdma_attack.against_srdma import local
 from srdma_attack.attack import Attack, Finding, Outcome, Settings, Target
 from srdma_attack.datagrams import parse_address
 from srdma_attack.sweep import NUMBERS, program
 from tests.e2e.conftest import WAIT
+from tests.reference.icrc import Datagram
 
 ON_SRDMA = [attack for attack in table.ATTACKS if attack.srdma]
 # Attacks that only the keys stop. Packet numbers stop the others at level `none` too.
@@ -150,7 +152,7 @@ def test_results_of_the_virtual_machine(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(machine, "command", lambda words: [sys.executable, "-c", script])
     found = machine.findings(["kill-qp"], Settings())
     assert found == {"kill-qp": Finding(Outcome.SUCCEEDS, note="7 packets")}
-    done = run("kill-qp", "reorder", "--target", "plain", "--json")
+    done = run("kill-qp", "reflect", "--target", "plain", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["plain"] == "succeeds"
     with pytest.raises(table.KitError, match="the virtual machine failed with code 0"):
         machine.findings(["inject-write"], Settings())
@@ -159,6 +161,61 @@ def test_results_of_the_virtual_machine(monkeypatch: pytest.MonkeyPatch) -> None
 def test_words_for_the_virtual_machine() -> None:
     words = machine.command(["kill-qp", "--full"])
     assert words[1] == "tests/rxe/vm.py" and words[-2:] == ["kill-qp", "--full"]
+
+
+def plain_write(number: int, payload: bytes) -> bytes:
+    """A frame of plain RoCE: BTH, RETH, payload."""
+    packet = struct.pack(">BBHII", 0x0A, 0, 0xFFFF, 17, number) + struct.pack(
+        ">QII", 1 << 40, 99, len(payload)
+    )
+    datagram = Datagram(("10.0.0.1", 49152), ("10.0.0.2", 4791), packet + payload)
+    return frames.Frame(bytes(12) + frames.ETHERTYPE, datagram).build()
+
+
+def test_frame_of_plain_roce_is_read_and_built() -> None:
+    data = plain_write(5, b"payload!")
+    frame = frames.Frame.parse(data)
+    assert frame and frame.build() == data and frame.payload == b"payload!"
+    assert frame.with_payload(b"pay!").build() == plain_write(5, b"pay!")
+    assert frames.Frame.parse(data + bytes(4)) == frame  # a frame may be padded
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        plain_write(5, b"payload!")[:-12],
+        plain_write(5, b"")[:-24],
+        plain_write(5, b"payload!").replace(b"\x08\x00\x45", b"\x86\xdd\x45"),
+        plain_write(5, b"payload!").replace((4791).to_bytes(2, "big"), b"\0\7"),
+    ],
+    ids=["cut", "short", "IPv6", "another port"],
+)
+def test_frame_that_is_not_roce_passes(data: bytes) -> None:
+    assert frames.Frame.parse(data) is None
+    assert list(rules.Flip()(rules.LEFT, data)) == [data]
+
+
+WRITES = [(1, b"old "), (2, b"new "), (3, b"last")]  # PSN and payload
+
+
+@pytest.mark.parametrize(
+    ("rule", "arrive"),
+    [
+        (rules.Writes, [[one] for one in WRITES]),
+        (rules.Flip, [[(1, b"old\xdf")], [(2, b"new\xdf")], [(3, b"las\x8b")]]),
+        (rules.Truncate, [[(1, b"ol")], [(2, b"ne")], [(3, b"la")]]),
+        (rules.Replay, [[(1, b"old ")], [(2, b"new ")], [(3, b"old ")]]),
+        (rules.Reorder, [[], [(1, b"new "), (2, b"old ")], [(3, b"last")]]),
+    ],
+)
+def test_rule_of_a_man_in_the_middle_of_plain_roce(
+    rule: type[rules.Writes], arrive: list[list[tuple[int, bytes]]]
+) -> None:
+    made = rule()
+    for one, wanted in zip(WRITES, arrive, strict=True):
+        data = plain_write(*one)
+        assert list(made(rules.RIGHT, data)) == [data]
+        assert list(made(rules.LEFT, data)) == [plain_write(*each) for each in wanted]
 
 
 def test_unknown_attack() -> None:

@@ -11,6 +11,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,11 @@ class Endpoint:
         attr, _ = self._qp.query(e.IBV_QP_STATE)
         return bool(attr.qp_state == e.IBV_QPS_RTS)
 
-    def post(self, opcode: int, rkey: int, address: int, length: int) -> None:
-        """Posts an RDMA WRITE or READ between the host's region and the peer's memory."""
+    def post(self, opcode: int, rkey: int, address: int, length: int, own: int = 0) -> None:
+        """Posts an RDMA WRITE or READ between the host's region, from the offset `own` on, and the
+        peer's memory."""
         region = self.host.region
-        wr = SendWR(opcode=opcode, num_sge=1, sg=[SGE(region.buf, length, region.lkey)])
+        wr = SendWR(opcode=opcode, num_sge=1, sg=[SGE(region.buf + own, length, region.lkey)])
         wr.set_wr_rdma(rkey, address)
         self._qp.post_send(wr)
 
@@ -153,11 +155,12 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
-    """Raises KitError outside of a virtual machine of the kit."""
+def stage(devices: AbstractContextManager[list[rxe.End]] | None = None) -> Iterator[Stage]:
+    """devices: two; None: on the ends of one veth pair. Raises KitError outside of a virtual
+    machine of the kit."""
     if not is_inside():
         raise KitError("plain RoCE is attacked in a virtual machine of tests/rxe/vm.py only")
-    with rxe.pair(NAME, NETWORK) as ends, contextlib.ExitStack() as undo:
+    with devices or rxe.pair(NAME, NETWORK) as ends, contextlib.ExitStack() as undo:
         yield Stage(ends, undo)
 
 

@@ -111,7 +111,7 @@ def _until_refused(it: Lab) -> list[Peer]:
 
 
 def _use(agent: Control) -> Usage:
-    """Resources that the identity of the malicious peer uses."""
+    """The resources that the identity of the malicious peer uses."""
     for account in accounts(agent):
         if account.name == IDENTITY:
             return account

@@ -1,4 +1,4 @@
-"""Answers that are never taken: a local program reads no answer of the control socket, and a peer
+"""Answers that are not taken: a local program reads no answer of the control socket, and a peer
 confirms no response. The worker must keep few of them, and serve the others.
 
 `requests_taken` are those that the program sent until the worker read no more.
@@ -24,7 +24,7 @@ ROOM = 32 << 20  # bytes by which the worker may grow
 
 
 def never_take(settings: Settings) -> Finding:
-    """Sends STATS until the worker reads no more, and READs whose responses it does not confirm."""
+    """Sends STATS until the worker reads no more, and READs whose responses are never confirmed."""
     with lab(settings) as it, neighbour(it.server.worker.control) as intruder:
         pair = it.pair()
         before, counters = _memory(it.server), Counters(it.server)
