@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from srdma.cli.output import complain, console, print_json
 from srdma.errors import LocalError
 from srdma_attack.against_plain.machine import findings, is_inside
 from srdma_attack.attack import Attack, Finding, KitError, Settings, Target
+from srdma_attack.goodput import WAYS, beside
 from srdma_attack.table import HEADINGS, cells, markdown, named
 
 
@@ -35,6 +37,11 @@ def attack(
     markdown_: Annotated[
         bool, typer.Option("--markdown", help="With --list: the table of docs/attacks.md.")
     ] = False,
+    goodput_: Annotated[
+        bool,
+        typer.Option("--goodput", help="Measure a tenant beside QPs that misbehave."),
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="With --goodput: rounds, in turn.")] = 3,
     json: Json = False,
 ) -> int:
     """Attack srdma, and plain RoCE, in a laboratory on this machine.
@@ -42,6 +49,9 @@ def attack(
     Exit code 0: every outcome is the expected one, and its counter rose.
     """
     try:
+        if goodput_:
+            _show_goodput(rounds, json)
+            return 0
         chosen = named(names or [])
         if list_:
             _print_list(chosen, markdown_, json)
@@ -52,6 +62,21 @@ def attack(
 
 
 ATTACK = Command(attack)
+
+
+def _show_goodput(rounds: int, json: bool) -> None:
+    for way in WAYS:
+        found = beside(way, rounds)
+        if json:
+            print_json(asdict(found))
+            continue
+        refused = ", ".join(f"{name} {count}" for name, count in found.refused.items())
+        console().print(
+            f"{way.name}: {found.goodput:.0f} MB/s of {found.control:.0f}; of its fair share "
+            f"{found.of_fair_share:.2f}, of all {found.of_all:.2f}; {found.sent} packets; "
+            f"{refused or 'none refused'}",
+            markup=False,
+        )
 
 
 def _print_list(chosen: tuple[Attack, ...], as_markdown: bool, json: bool) -> None:

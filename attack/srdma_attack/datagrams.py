@@ -39,7 +39,11 @@ def open_socket() -> socket.socket:
 
 def send(sock: socket.socket, packet: bytes, to: Address) -> None:
     """Sends a packet with a right ICRC."""
+    sock.sendto(with_icrc(sock, packet, to), to)
+
+
+def with_icrc(sock: socket.socket, packet: bytes, to: Address) -> bytes:
+    """The packet, as the socket sends it to that address."""
     own = sock.getsockname()
     parts = Datagram((LOOPBACK, own[1]), to, packet).covered
-    icrc = zlib.crc32(b"".join(part for _, part in parts)).to_bytes(ICRC_LEN, "little")
-    sock.sendto(packet + icrc, to)
+    return packet + zlib.crc32(b"".join(part for _, part in parts)).to_bytes(ICRC_LEN, "little")

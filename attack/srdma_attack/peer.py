@@ -80,12 +80,15 @@ class Peer:
 
     def control(self, kind: Kind, token: int = 0) -> None:
         """Sends an ack of everything, which grants much; OPEN and PING ask for an ack."""
+        datagrams.send(self.socket, self.sealed_control(kind, token), self.host.wire)
+
+    def sealed_control(self, kind: Kind, token: int = 0) -> bytes:
         highest = self._session.window.highest
         body = AckBody(
             kind, highest_pn=highest, recv_credit=CREDIT, request_credit=CREDIT, path=token
         )
         flags = 0 if kind is Kind.ACK else wire.Flag.ACK_NOW
-        self.send(wire.Packet(wire.Op.ACKNOWLEDGE, flags=flags, ack=body))
+        return self.seal(wire.Packet(wire.Op.ACKNOWLEDGE, flags=flags, ack=body))
 
     # Receiving -----------------------------------------------------------------
 

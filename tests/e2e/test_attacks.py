@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import srdma
 from srdma.cli import app as cli
-from srdma_attack import table
+from srdma_attack import cli as kit_cli
+from srdma_attack import goodput, table
 from srdma_attack.against_plain import frames, machine, rules
 from srdma_attack.against_srdma import local
 from srdma_attack.attack import Attack, Finding, Outcome, Settings, Target
@@ -161,6 +162,33 @@ def test_results_of_the_virtual_machine(monkeypatch: pytest.MonkeyPatch) -> None
 def test_words_for_the_virtual_machine() -> None:
     words = machine.command(["kill-qp", "--full"])
     assert words[1] == "tests/rxe/vm.py" and words[-2:] == ["kill-qp", "--full"]
+
+
+REFUSED = {  # of the ways to misbehave that a worker counts
+    "requests far ahead": "refused_gap",
+    "replays": "refused_replay",
+    "forged tags": "refused_tag",
+}
+
+
+@pytest.mark.parametrize("way", goodput.WAYS, ids=lambda way: way.name)
+def test_goodput_beside_a_tenant_that_misbehaves(
+    way: goodput.Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("QPS", 3), ("PACKETS", 8), ("SECONDS", 0.05)):
+        monkeypatch.setattr(goodput, constant, value)
+    found = goodput.beside(way, 1)
+    assert found.goodput > 0 and found.control > 0 and found.sent == 24
+    if name := REFUSED.get(way.name):
+        assert found.refused.get(name), found
+
+
+def test_command_prints_the_goodput(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = goodput.Goodput("a way", 30.0, 100.0, 8000, {"refused_tag": 7})
+    monkeypatch.setattr(kit_cli, "beside", lambda way, rounds: made)
+    monkeypatch.setattr(kit_cli, "WAYS", goodput.WAYS[:1])
+    assert "of its fair share 0.60, of all 0.30" in " ".join(run("--goodput").stdout.split())
+    assert json.loads(run("--goodput", "--json").stdout)["control"] == 100.0
 
 
 def plain_write(number: int, payload: bytes) -> bytes:

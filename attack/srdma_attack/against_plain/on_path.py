@@ -99,7 +99,7 @@ def _rping(it: Stage) -> Iterator[subprocess.Popen[bytes]]:
             processes.append(subprocess.Popen(command, stdout=DEVNULL, stderr=DEVNULL))
             undo.callback(processes[-1].wait)
             undo.callback(processes[-1].kill)
-            time.sleep(STEADY)  # rping tells nobody that it listens
+            time.sleep(STEADY)  # rping does not say when it listens
         yield processes[0]
 
 
