@@ -274,7 +274,7 @@ int srdma_relay_mr_withdraw(struct srdma_relay *r, struct srdma_leg *leg,
 
 	if (!mr || mr->dead)
 		return unknown_key(r);
-	mr->access &= ~(uint32_t)SRDMA_MR_REMOTE;
+	mr->access &= ~(uint32_t)SRDMA_RIGHTS_REMOTE;
 	*ticket = ++r->env.mrs.serial;
 	return srdma_relay_mr_withdrawing(r, leg, key, *ticket) ? -EINPROGRESS
 								: 0;
