@@ -283,6 +283,12 @@ uint64_t srdma_account_room(const struct srdma_account *a,
 	return room < most ? room : most;
 }
 
+int srdma_account_is_limited(const struct srdma_account *a,
+			     enum srdma_resource r, uint64_t n)
+{
+	return srdma_account_limited_by(a, r, n) != NULL;
+}
+
 int srdma_account_is_short(const struct srdma_account *a, enum srdma_resource r,
 			   uint64_t n)
 {
@@ -292,6 +298,12 @@ int srdma_account_is_short(const struct srdma_account *a, enum srdma_resource r,
 int srdma_account_is_above(const struct srdma_account *a, enum srdma_resource r)
 {
 	return a->place[r].used > a->place[r].guaranteed;
+}
+
+uint64_t srdma_account_used(const struct srdma_account *a,
+			    enum srdma_resource r)
+{
+	return a->place[r].used;
 }
 
 void srdma_account_usage(const struct srdma_account *a, enum srdma_resource r,

@@ -112,6 +112,9 @@ void srdma_account_give(struct srdma_account *a, enum srdma_resource r,
 /* Most that a take could charge now. */
 uint64_t srdma_account_room(const struct srdma_account *a,
 			    enum srdma_resource r);
+/* 1: the limit of the account or of its parent refuses a take of n. */
+int srdma_account_is_limited(const struct srdma_account *a,
+			     enum srdma_resource r, uint64_t n);
 /* 1: a take of n fails for lack of reserve; 0: it succeeds, or a limit refuses
  * it. */
 int srdma_account_is_short(const struct srdma_account *a, enum srdma_resource r,
@@ -136,6 +139,8 @@ struct srdma_usage {
 };
 void srdma_account_usage(const struct srdma_account *a, enum srdma_resource r,
 			 struct srdma_usage *out);
+uint64_t srdma_account_used(const struct srdma_account *a,
+			    enum srdma_resource r);
 /* Used by all accounts of a side. */
 uint64_t srdma_ledger_used(const struct srdma_ledger *l, enum srdma_side side,
 			   enum srdma_resource r);

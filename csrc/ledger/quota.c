@@ -19,8 +19,6 @@ static const uint64_t base[SRDMA_SIDES][SRDMA_RESOURCES] = {
 	},
 	[SRDMA_SIDE_REMOTE] = {
 		[SRDMA_RES_QPS] = 8,
-		[SRDMA_RES_OPS] = 32,
-		[SRDMA_RES_KEPT] = 16,
 		[SRDMA_RES_READS] = 16,
 		[SRDMA_RES_ADDRESSES] = 4,
 	},

@@ -32,17 +32,40 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
+/* 1: it is charged to the account of the peer's identity. What arrives is not:
+ * a turn bounds it. */
+static int leaves(unsigned kind)
+{
+	return kind < SRDMA_OP_PLACE;
+}
+
+void srdma_op_pool_abandon(struct srdma_op_pool *pool)
+{
+	for (uint32_t i = 0; i < pool->total; i++) {
+		struct srdma_op *op = &pool->all[i];
+
+		if (op->state == SRDMA_OP_ISSUED && leaves(op->kind))
+			srdma_account_give(srdma_qp_identity(op->qp),
+					   SRDMA_RES_OPS, 1);
+	}
+}
+
+int srdma_op_is_free(const struct srdma_qp *qp)
+{
+	return srdma_qp_env(qp)->ops.left &&
+	       srdma_account_room(srdma_qp_identity(qp), SRDMA_RES_OPS);
+}
+
 static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(qp)->ops;
 	struct srdma_op *op = pool->free;
 
-	if (!op)
+	if (!op || (leaves(kind) && srdma_account_take(srdma_qp_identity(qp),
+						       SRDMA_RES_OPS, 1)))
 		return NULL;
 	pool->free = op->next;
 	pool->left--;
-	if (kind < SRDMA_OP_PLACE)
-		srdma_qp_core(qp)->tenant->leaving++;
 	*op = (struct srdma_op){ .qp = qp, .kind = (uint8_t)kind };
 	return op;
 }
@@ -108,7 +131,8 @@ int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
 
 	if (list->count < SRDMA_OPS_LEAST)
 		return srdma_op_outgoing(core->env) > 0;
-	return list->count * SHARE < open && core->tenant->leaving < open;
+	return list->count * SHARE < open &&
+	       srdma_account_used(core->identity, SRDMA_RES_OPS) < open;
 }
 
 int srdma_op_scarce(const struct srdma_env *env)
@@ -138,8 +162,8 @@ static void give_back(struct srdma_op *op)
 	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
 
 	give_buffer(op);
-	if (op->kind < SRDMA_OP_PLACE)
-		srdma_qp_core(op->qp)->tenant->leaving--;
+	if (leaves(op->kind))
+		srdma_account_give(srdma_qp_identity(op->qp), SRDMA_RES_OPS, 1);
 	op->next = pool->free;
 	pool->free = op;
 	pool->left++;

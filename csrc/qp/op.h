@@ -83,19 +83,28 @@ struct srdma_op_pool {
 int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n);
 void srdma_op_pool_destroy(struct srdma_op_pool *pool);
 
-/* Adds a zeroed op of the QP at the tail of the list; NULL: pool empty. */
+/* Adds a zeroed op of the QP at the tail of the list. A FETCH or RESPOND is
+ * charged to the peer's identity (docs/local-interface.md 3.10). NULL: pool
+ * empty, or the charge is refused. */
 struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 			      enum srdma_op_kind kind);
 /* Adds a FETCH for a packet that is sent again: after the other ones, before
- * those of new packets. NULL: pool empty. */
+ * those of new packets. NULL as above. */
 struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 				     struct srdma_qp *qp);
+/* The worker ends, with DMA that no port reports any more: the charges of these
+ * ops end. */
+void srdma_op_pool_abandon(struct srdma_op_pool *pool);
+
+/* 1: srdma_op_add() and srdma_op_add_resend() of an outgoing op give one. */
+int srdma_op_is_free(const struct srdma_qp *qp);
 /* Ops with buffers that outgoing packets may take now. */
 uint32_t srdma_op_outgoing(const struct srdma_env *env);
 /*
  * 1: the QP's list of outgoing ops may grow (docs/protocol.md 5.6). It may hold
  * SRDMA_OPS_LEAST ops while any is free. Beyond that it holds at most 1/8 of
- * the free ops and buffers, its tenant at most as many as are free, and a
+ * the free ops and buffers, the QPs of its peer's identity together at most as
+ * many as are free, and a
  * reserve stays for lists that hold less. Another reserve is for packets that
  * arrive.
  */

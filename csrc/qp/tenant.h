@@ -35,7 +35,6 @@ struct srdma_tenant {
 	struct srdma_tenant *next;
 	uint8_t identity[SRDMA_MEMKEY_HOLDER_LEN];
 	uint32_t qps;
-	uint32_t leaving;		  /* ops in lists of outgoing ones */
 	struct srdma_share_group reorder; /* packets in reorder buffers */
 	uint64_t turn;			  /* the last turn in which it worked */
 	uint32_t urgent, sent;		  /* cost of its packets in that turn */

@@ -213,6 +213,7 @@ static void free_everything(struct srdma_relay *r)
 	const struct srdma_mr_table *mrs = &r->env.mrs;
 	struct srdma_qp *qp;
 
+	srdma_op_pool_abandon(&r->env.ops);
 	while ((qp = srdma_relay_next_qp(r, NULL)))
 		srdma_relay_forget(qp);
 	for (int i = 0; i < SRDMA_MR_BUCKETS; i++)

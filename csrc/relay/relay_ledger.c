@@ -42,7 +42,7 @@ static struct srdma_ledger_params capacities(const struct srdma_relay *r)
 	local[SRDMA_RES_ENTRIES] = entries_of(r);
 	local[SRDMA_RES_CAPABILITIES] = CAPABILITIES;
 	remote[SRDMA_RES_QPS] = r->params.qps;
-	remote[SRDMA_RES_OPS] = SRDMA_OPS;
+	remote[SRDMA_RES_OPS] = SRDMA_OPS - SRDMA_OPS_KEPT;
 	remote[SRDMA_RES_KEPT] = r->env.reorder->left;
 	remote[SRDMA_RES_READS] = (uint64_t)r->params.qps * r->params.reads;
 	remote[SRDMA_RES_ADDRESSES] = SRDMA_MAX_ADDRESSES;

@@ -126,7 +126,7 @@ static int segment_chunk(struct srdma_requester *rq, struct srdma_wqe *w,
 			    srdma_read_chunk_responses(&rq->chunks, len) >
 		    srdma_congestion_window(&rq->responses))
 		return -EBUSY;
-	if (!rq->env->ops.left)
+	if (!srdma_op_is_free(rq->qp))
 		return -EAGAIN;
 	if (!add_chunk(rq, w, len))
 		return -EBUSY;

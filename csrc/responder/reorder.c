@@ -111,6 +111,7 @@ static void release(struct srdma_reorder *b, struct srdma_reorder_entry *k)
 	b->pool->free = k;
 	b->pool->left++;
 	srdma_share_give(&b->share);
+	srdma_account_give(b->account, SRDMA_RES_KEPT, 1);
 }
 
 static struct srdma_reorder *of_share(struct srdma_share *share)
@@ -120,18 +121,27 @@ static struct srdma_reorder *of_share(struct srdma_share *share)
 							 share));
 }
 
+/* 1: an entry is free, and no quota holds it back for others. */
+static int has_entry(const struct srdma_reorder *b)
+{
+	return b->pool->left &&
+	       !srdma_account_is_short(b->account, SRDMA_RES_KEPT, 1);
+}
+
 /* 1: an entry is free, and a buffer where `bufs` is 0. */
 static int make_room(struct srdma_reorder *b, int bufs)
 {
-	while (!b->pool->left || !bufs) {
+	while (!has_entry(b) || !bufs) {
 		struct srdma_share *larger =
 			srdma_share_yielding(&b->pool->groups, &b->share);
 		struct srdma_reorder_entry *last;
 
-		if (!larger)
+		if (!larger ||
+		    !srdma_account_is_above(of_share(larger)->account,
+					    SRDMA_RES_KEPT))
 			return 0;
 		last = of_share(larger)->tail;
-		if (b->pool->left && !last->buf)
+		if (has_entry(b) && !last->buf)
 			return 0; /* its end would free no buffer */
 		bufs |= last->buf != NULL;
 		release(of_share(larger), last);
@@ -143,6 +153,17 @@ static int make_room(struct srdma_reorder *b, int bufs)
 static int needs_buf(const struct srdma_packet *p)
 {
 	return p->payload_len || (p->traits & SRDMA_T_ATOMIC);
+}
+
+/* 1: an entry is charged, with a buffer if the packet needs one. No holder gives
+ * way to an identity at its limit. */
+static int take_entry(struct srdma_reorder *b, int bufs,
+		      const struct srdma_packet *p)
+{
+	if (!srdma_account_is_limited(b->account, SRDMA_RES_KEPT, 1) &&
+	    !make_room(b, bufs || !needs_buf(p)))
+		return 0;
+	return !srdma_account_take(b->account, SRDMA_RES_KEPT, 1);
 }
 
 static int is_same(const struct srdma_packet *p,
@@ -165,8 +186,7 @@ int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 
 	if (overlaps(p, prev, prev ? prev->next : b->head))
 		return is_same(p, prev) ? -EALREADY : -EINVAL;
-	if (b->share.count == SRDMA_REORDER_MAX ||
-	    !make_room(b, bufs || !needs_buf(p)))
+	if (b->share.count == SRDMA_REORDER_MAX || !take_entry(b, bufs, p))
 		return -ENOSPC;
 	k = pool->free;
 	pool->free = k->next;

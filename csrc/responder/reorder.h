@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/share.h"
+#include "ledger/ledger.h"
 #include "session/session.h"
 #include "wire/wire.h"
 #include "wire/position.h"
@@ -37,9 +38,10 @@ struct srdma_reorder_pool {
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n);
 void srdma_reorder_pool_destroy(struct srdma_reorder_pool *pool);
 
-/* Initially all zero, except pool, share.group and pn. */
+/* Initially all zero, except pool, account, share.group and pn. */
 struct srdma_reorder {
 	struct srdma_reorder_pool *pool;
+	struct srdma_account *account;		 /* of the peer's identity */
 	struct srdma_reorder_entry *head, *tail; /* in order, no overlap */
 	struct srdma_share share;		 /* entries that it holds */
 	struct srdma_position page; /* the next page of gaps starts here */
@@ -59,10 +61,11 @@ void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p);
 /*
  * Keeps a request packet with its payload; takes *buf if the packet has payload
  * or is an atomic. bufs: 1 if enough buffers are free for that. When no entry or
- * buffer is free, the last packets of a larger holder (share.h) are released.
+ * buffer is free, or quotas hold back the free ones, the last packets of a
+ * larger holder (share.h) are released, unless a quota guarantees these to it.
  * The caller fills in the claim of *out. 0; -EALREADY: the packet is kept
  * already; -EINVAL: it overlaps another packet, which a correct peer does not
- * send; -ENOSPC: the limit of the QP, or no QP holds more.
+ * send; -ENOSPC: the limit of the QP or of the identity, or no QP holds more.
  */
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 		       struct srdma_buf **buf, int bufs,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ledger/ledger.h"
 #include "path/connect.h"
 #include "responder/responder_impl.h"
 #include "session/session.h"
@@ -267,6 +268,7 @@ void srdma_responder_begin(struct srdma_qp *qp, uint32_t mtu)
 
 	rs->response_mtu = mtu;
 	rs->reorder.share.group = &srdma_qp_tenant(qp)->reorder;
+	rs->reorder.account = srdma_qp_identity(qp);
 	rs->reorder.pn = srdma_session_highest(srdma_qp_session(qp));
 }
 
@@ -277,6 +279,9 @@ void srdma_responder_discard(struct srdma_qp *qp)
 	srdma_op_drop(&rs->responses);
 	srdma_inbound_drop(qp);
 	srdma_reorder_drop(&rs->reorder);
+	if (rs->slots_count)
+		srdma_account_give(srdma_qp_identity(qp), SRDMA_RES_READS,
+				   rs->slots_count);
 	rs->slots_count = rs->slots_ready = rs->slots_fetched = 0;
 	srdma_inbound_set_responses(qp, 0);
 }
@@ -320,6 +325,18 @@ uint64_t srdma_responder_executed(const struct srdma_qp *qp)
 
 /* --- time limits ---------------------------------------------------------- */
 
+/* A request waits because other QPs of the identity have all slots that its
+ * quota permits: their ends do not activate this QP. */
+static uint64_t retry_slots(struct srdma_responder *rs, uint64_t end)
+{
+	const uint64_t next = rs->env->now + SRDMA_SLOT_RETRY;
+
+	if (!rs->slots_refused)
+		return end;
+	srdma_qp_activate(rs->qp);
+	return next < end ? next : end;
+}
+
 uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
@@ -328,7 +345,7 @@ uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now)
 	if (!rs->reorder.share.count)
 		return SRDMA_NEVER;
 	if (now < end)
-		return end;
+		return retry_slots(rs, end);
 	srdma_reorder_drop(&rs->reorder);
 	return SRDMA_NEVER;
 }

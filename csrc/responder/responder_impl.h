@@ -27,6 +27,9 @@ struct srdma_rqe {
 	uint8_t reason; /* of the receive's failure, or 0 */
 };
 
+/* ns between two looks for a slot that other QPs of the identity have. */
+#define SRDMA_SLOT_RETRY (1 * SRDMA_MS)
+
 /* Response slot: a READ chunk or an atomic that is to be answered. */
 struct srdma_slot {
 	uint64_t request_id;
@@ -70,7 +73,9 @@ struct srdma_responder {
 	/* Ring of env->reads slots, made when first needed. */
 	struct srdma_slot *slots;
 	uint32_t slots_head, slots_count;
-	uint32_t slots_ready;	/* of these: may be answered */
+	int slots_refused;    /* 1: the request at the position waits for a slot
+			      of its identity */
+	uint32_t slots_ready; /* of these: may be answered */
 	uint32_t slots_fetched; /* of these: all responses are in the list */
 	struct srdma_op_list responses;
 	uint32_t response_mtu; /* the smaller mtu of both ends */
@@ -145,8 +150,12 @@ void srdma_execute_atomic(const struct srdma_arrival *a);
  * free for it. */
 int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p);
 /* 1: the packet is a new READ chunk or atomic and must wait for a slot. A quarter
- * of the slots is reserved for requests that are repeated. */
+ * of the slots is reserved for requests that are repeated. If it waits for the
+ * quota of its identity (docs/local-interface.md 3.10), slots_refused is 1, and
+ * the QP looks again after SRDMA_SLOT_RETRY. */
 int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p);
+/* Counts a request that began to wait, if it waits for the quota. */
+void srdma_slot_count_refusal(const struct srdma_responder *rs);
 /* Takes a free slot, which is answered after all earlier ones. again: 1 if the
  * response is repeated. Returns the op that makes the slot ready when done. */
 struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again);

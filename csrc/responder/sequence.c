@@ -146,6 +146,7 @@ static enum srdma_reason run(const struct srdma_arrival *a)
 static enum srdma_reason at_position(const struct srdma_arrival *a)
 {
 	if (srdma_slot_waits(a->rs, a->p)) {
+		srdma_slot_count_refusal(a->rs);
 		set_aside(a);
 		return SRDMA_REASON_NONE;
 	}
@@ -157,6 +158,7 @@ static int drain(struct srdma_responder *rs)
 {
 	struct srdma_reorder_entry *k;
 
+	rs->slots_refused = 0;
 	while ((k = rs->reorder.head) != NULL) {
 		const struct srdma_arrival a = { rs, &k->packet, &k->buf, k };
 		enum order order = order_of(rs, a.p);

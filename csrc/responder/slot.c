@@ -2,6 +2,9 @@
  * Response slots: the READ chunks and atomics of the peer that wait for their
  * response (docs/protocol.md 5.3). A slot has no payload, only the range that is left to answer.
  */
+#include <assert.h>
+
+#include "ledger/ledger.h"
 #include "responder/responder_impl.h"
 
 enum { SPARE = 4 }; /* one of SPARE slots is for repeated requests */
@@ -29,18 +32,36 @@ static int has_memory(struct srdma_responder *rs, const struct srdma_packet *p)
 		!srdma_atomic_make_room(&rs->atomics, rs->slots_count + 1));
 }
 
+static int has_quota(const struct srdma_responder *rs)
+{
+	return srdma_account_room(srdma_qp_identity(rs->qp), SRDMA_RES_READS) >
+	       0;
+}
+
 int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p)
 {
-	return is_answered(p) &&
-	       (rs->slots_count == rs->env->reads || !has_memory(rs, p));
+	return is_answered(p) && (rs->slots_count == rs->env->reads ||
+				  !has_quota(rs) || !has_memory(rs, p));
 }
 
 int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p)
 {
 	const uint32_t reads = rs->env->reads;
 
-	return is_answered(p) &&
-	       (rs->slots_count >= reads - reads / SPARE || !has_memory(rs, p));
+	rs->slots_refused = is_answered(p) && !has_quota(rs);
+	if (rs->slots_refused)
+		srdma_qp_wake(rs->qp, rs->env->now + SRDMA_SLOT_RETRY);
+	return rs->slots_refused ||
+	       (is_answered(p) && (rs->slots_count >= reads - reads / SPARE ||
+				   !has_memory(rs, p)));
+}
+
+void srdma_slot_count_refusal(const struct srdma_responder *rs)
+{
+	struct srdma_account *a = srdma_qp_identity(rs->qp);
+
+	if (rs->slots_refused && !srdma_account_take(a, SRDMA_RES_READS, 1))
+		srdma_account_give(a, SRDMA_RES_READS, 1);
 }
 
 int srdma_slot_is_legal(const struct srdma_packet *p)
@@ -56,6 +77,7 @@ struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again)
 	struct srdma_responder *rs = a->rs;
 	const struct srdma_packet *p = a->p;
 	struct srdma_op *op = srdma_inbound_add(rs->qp, SRDMA_OP_PLACE);
+	int err;
 
 	op->opcode = p->opcode;
 	op->traits = p->traits;
@@ -74,6 +96,9 @@ struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again)
 		.atomic = (p->traits & SRDMA_T_ATOMIC) != 0,
 		.allowed = rs->env->mrs.serial,
 	};
+	err = srdma_account_take(srdma_qp_identity(rs->qp), SRDMA_RES_READS, 1);
+	assert(!err); /* srdma_slot_full() or srdma_slot_waits() found room */
+	(void)err;
 	srdma_inbound_set_responses(rs->qp, rs->slots_count);
 	return op;
 }
@@ -82,6 +107,7 @@ void srdma_slot_pop(struct srdma_responder *rs)
 {
 	rs->slots_head = (rs->slots_head + 1) % rs->env->reads;
 	rs->slots_count--;
+	srdma_account_give(srdma_qp_identity(rs->qp), SRDMA_RES_READS, 1);
 	rs->slots_ready--;
 	rs->slots_fetched--;
 	srdma_inbound_set_responses(rs->qp, rs->slots_count);

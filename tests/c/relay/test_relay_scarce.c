@@ -171,7 +171,9 @@ static void check_free(struct stage *s)
 	struct srdma_env *env = env_of(s, 1);
 
 	pair_run(p, 400);
-	assert_true(srdma_qp_tenant(qp_at(&s->scene, 1, 1))->leaving > 0);
+	assert_true(
+		srdma_account_used(srdma_qp_identity(qp_at(&s->scene, 1, 1)),
+				   SRDMA_RES_OPS) > 0);
 	assert_true(srdma_op_outgoing(env) >= env->outgoing / 2);
 	s->held = -1;
 	for (int i = 0; i < 4; i++) {
@@ -244,9 +246,10 @@ static void test_an_identity_holds_at_most_half(void **state)
 			put_on(&s.scene, i,
 			       part(&s.scene, id, 0, SRDMA_MAX_READ_CHUNK));
 	pair_run(p, 20);
-	assert_in_range(srdma_qp_tenant(qp_at(&s.scene, 1, 1))->leaving,
-			env->outgoing / 4,
-			env->outgoing / 2 + QPS * SRDMA_OPS_LEAST);
+	assert_in_range(
+		srdma_account_used(srdma_qp_identity(qp_at(&s.scene, 1, 1)),
+				   SRDMA_RES_OPS),
+		env->outgoing / 4, env->outgoing / 2 + QPS * SRDMA_OPS_LEAST);
 	for (int i = 1; i < QPS; i++)
 		assert_true(srdma_qp_responder(qp_at(&s.scene, 1, i))
 				    ->responses.count >= SRDMA_OPS_LEAST);

@@ -60,6 +60,39 @@ static struct srdma_buf *get(void)
 }
 
 static struct srdma_share_group group; /* of most tests */
+static struct srdma_ledger *ledger;
+static struct srdma_account *account; /* of most tests */
+
+static struct srdma_account *account_of(const char *name)
+{
+	struct srdma_account *a;
+
+	assert_int_equal(srdma_account_open(ledger, SRDMA_ACCOUNT_IDENTITY,
+					    name, NULL, &a),
+			 0);
+	return a;
+}
+
+static int open_ledger(void **state)
+{
+	struct srdma_ledger_params params = { .minima = 0 };
+
+	(void)state;
+	params.capacity[SRDMA_SIDE_REMOTE][SRDMA_RES_KEPT] = 1 << 20;
+	assert_int_equal(srdma_ledger_create(&ledger, &params), 0);
+	account = account_of("most");
+	return 0;
+}
+
+static int close_ledger(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		srdma_ledger_used(ledger, SRDMA_SIDE_REMOTE, SRDMA_RES_KEPT),
+		0);
+	srdma_ledger_destroy(ledger);
+	return 0;
+}
 
 /* --- model ---------------------------------------------------------------- */
 
@@ -324,6 +357,7 @@ static void test_random_sequences_match_model(void **state)
 		const uint64_t life = seed;
 		struct srdma_reorder_pool pool;
 		struct srdma_reorder b = { .pool = &pool,
+					   .account = account,
 					   .share.group = &group,
 					   .pn = FIRST_PN - 1 };
 		uint32_t records = life % 3 ? 400 : 3;
@@ -376,7 +410,9 @@ static int keep_one(struct srdma_reorder *b, struct srdma_packet p)
 static void test_overlapping_packets_are_not_kept(void **state)
 {
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
+	struct srdma_reorder b = { .pool = &pool,
+				   .account = account,
+				   .share.group = &group };
 	struct srdma_packet last = write_at(5, 200, 10);
 
 	(void)state;
@@ -415,6 +451,7 @@ static void test_limits_of_kept_packets(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct srdma_reorder_pool pool;
 		struct srdma_reorder b = { .pool = &pool,
+					   .account = account,
 					   .share.group = &group };
 
 		assert_int_equal(srdma_reorder_pool_create(&pool, rows[i][0]),
@@ -435,9 +472,11 @@ static void test_limits_of_kept_packets(void **state)
 
 enum { HOLDERS = 6, ENTRIES = 120 };
 
-/* Buffers of one pool: the first `rivals` belong to one group, the others to a
- * group each. */
+/* Buffers of one pool: the first `rivals` belong to one group and account, the
+ * others to one each. */
 struct market {
+	struct srdma_ledger *ledger; /* with as many entries as the pool */
+	struct srdma_account *account[HOLDERS]; /* of each group */
 	struct srdma_reorder_pool pool;
 	struct srdma_share_group group[HOLDERS];
 	struct srdma_reorder b[HOLDERS];
@@ -446,12 +485,37 @@ struct market {
 
 static void open_market(struct market *m, int rivals)
 {
+	struct srdma_ledger_params params = { .minima = 0 };
+
 	memset(m, 0, sizeof(*m));
+	params.capacity[SRDMA_SIDE_REMOTE][SRDMA_RES_KEPT] = ENTRIES;
+	assert_int_equal(srdma_ledger_create(&m->ledger, &params), 0);
 	assert_int_equal(srdma_reorder_pool_create(&m->pool, ENTRIES), 0);
 	for (int i = 0; i < HOLDERS; i++) {
+		const char name[] = { (char)('a' + i), '\0' };
+		const int one = i < rivals ? 0 : i;
+
+		assert_int_equal(srdma_account_open(m->ledger,
+						    SRDMA_ACCOUNT_IDENTITY,
+						    name, NULL, &m->account[i]),
+				 0);
 		m->b[i].pool = &m->pool;
-		m->b[i].share.group = &m->group[i < rivals ? 0 : i];
+		m->b[i].account = m->account[one];
+		m->b[i].share.group = &m->group[one];
 	}
+}
+
+static void set_quota(struct market *m, int i, uint64_t minimum, uint64_t limit)
+{
+	const char name[] = { (char)('a' + i), '\0' };
+	struct srdma_quota q;
+
+	memset(&q, 0xff, sizeof(q)); /* SRDMA_QUOTA_DEFAULT */
+	q.of[SRDMA_RES_KEPT].minimum = minimum;
+	q.of[SRDMA_RES_KEPT].limit = limit;
+	assert_int_equal(
+		srdma_quota_set(m->ledger, SRDMA_ACCOUNT_IDENTITY, name, &q, 1),
+		0);
 }
 
 /* Keeps n packets in buffer i; returns how many were refused. */
@@ -476,7 +540,11 @@ static void close_market(struct market *m)
 	assert_int_equal(m->pool.left, ENTRIES);
 	assert_int_equal(bufs_out, 0);
 	assert_true(LIST_EMPTY(&m->pool.groups));
+	assert_int_equal(
+		srdma_ledger_used(m->ledger, SRDMA_SIDE_REMOTE, SRDMA_RES_KEPT),
+		0);
 	srdma_reorder_pool_destroy(&m->pool);
+	srdma_ledger_destroy(m->ledger);
 }
 
 /* Five QPs of one identity hold the whole pool. Another one gets half of it, and
@@ -550,6 +618,58 @@ static void test_buffers_give_way(void **state)
 	close_market(&m);
 }
 
+/* RFC 5042 R6.4.1-1 */
+static void test_an_identity_at_its_limit_takes_nothing_of_others(void **state)
+{
+	struct srdma_usage u;
+	struct market m;
+
+	(void)state;
+	open_market(&m, 2);
+	set_quota(&m, 0, 0, 30);
+	assert_int_equal(keep_many(&m, 0, 20), 0);
+	assert_int_equal(keep_many(&m, 2, ENTRIES - 20), 0);
+	assert_int_equal(keep_many(&m, 1, 20), 10);
+	srdma_account_usage(m.account[0], SRDMA_RES_KEPT, &u);
+	assert_int_equal(u.used, 30);
+	assert_int_equal(u.refused, 10);
+	assert_int_equal(m.b[2].share.count, ENTRIES - 30);
+	close_market(&m);
+}
+
+/* Entries that a quota holds back are free for its identity, not for others. */
+static void test_a_minimum_of_kept_packets_is_held_back(void **state)
+{
+	struct market m;
+
+	(void)state;
+	open_market(&m, 0);
+	set_quota(&m, 1, 40, ENTRIES);
+	assert_int_equal(keep_many(&m, 0, ENTRIES), 40);
+	assert_int_equal(m.pool.left, 40);
+	/* A third one takes from the larger one, not from what is held back. */
+	assert_int_equal(keep_many(&m, 2, 10), 0);
+	assert_int_equal(m.pool.left, 40);
+	assert_int_equal(keep_many(&m, 1, 40), 0);
+	assert_int_equal(m.pool.left, 0);
+	assert_int_equal(m.b[0].share.count, ENTRIES - 50);
+	close_market(&m);
+}
+
+/* The largest holder keeps what its quota guarantees. */
+static void test_guaranteed_packets_do_not_give_way(void **state)
+{
+	struct market m;
+
+	(void)state;
+	open_market(&m, 0);
+	set_quota(&m, 0, ENTRIES - 20, ENTRIES);
+	assert_int_equal(keep_many(&m, 0, ENTRIES), 0);
+	assert_int_equal(keep_many(&m, 1, 30), 10);
+	assert_int_equal(m.b[0].share.count, ENTRIES - 20);
+	close_market(&m);
+}
+
 /* Gaps hold the low 32 bits of request ids. */
 static void test_gaps_hold_low_32_bits_of_ids(void **state)
 {
@@ -557,7 +677,9 @@ static void test_gaps_hold_low_32_bits_of_ids(void **state)
 	const struct srdma_reorder_from from = { .at = { high, 12 },
 						 .credit = high + 100 };
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
+	struct srdma_reorder b = { .pool = &pool,
+				   .account = account,
+				   .share.group = &group };
 	struct srdma_reorder_gaps gaps;
 	const struct srdma_gap *gap = gaps.gap;
 
@@ -634,7 +756,9 @@ static void expect_page(struct srdma_reorder *b, uint32_t first, uint8_t count,
 static void test_many_gaps_are_reported_in_pages(void **state)
 {
 	struct srdma_reorder_pool pool;
-	struct srdma_reorder b = { .pool = &pool, .share.group = &group };
+	struct srdma_reorder b = { .pool = &pool,
+				   .account = account,
+				   .share.group = &group };
 
 	(void)state;
 	assert_int_equal(srdma_reorder_pool_create(&pool, 100), 0);
@@ -673,10 +797,14 @@ int main(void)
 		cmocka_unit_test(test_the_largest_holder_gives_way),
 		cmocka_unit_test(test_the_last_packets_give_way),
 		cmocka_unit_test(test_buffers_give_way),
+		cmocka_unit_test(
+			test_an_identity_at_its_limit_takes_nothing_of_others),
+		cmocka_unit_test(test_a_minimum_of_kept_packets_is_held_back),
+		cmocka_unit_test(test_guaranteed_packets_do_not_give_way),
 		cmocka_unit_test(test_gaps_hold_low_32_bits_of_ids),
 		cmocka_unit_test(test_missing_packet_number_makes_gap),
 		cmocka_unit_test(test_many_gaps_are_reported_in_pages),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, open_ledger, close_ledger);
 }

@@ -192,6 +192,9 @@ void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
 	memcpy(k->peer_eid, peer->eid, sizeof(k->peer_eid));
 	pair_holder(!side, k->peer_holder);
 	k->peer_holder[0] ^= side ? p->identity : 0;
+	snprintf(p->uri[!side], sizeof(p->uri[!side]), "spiffe://pair/%d-%u",
+		 !side, side ? p->identity : 0);
+	k->peer_identity = p->uri[!side];
 	give_secrets(p, side, i, k);
 	snprintf(k->peer_wire, sizeof(k->peer_wire), "%s",
 		 p->side[!side].wire->address);

@@ -39,6 +39,7 @@ struct pair {
 	uint8_t mode, shared; /* key mode; 1: one K_PD for the trust group */
 	uint8_t life;	      /* number that varies the generation */
 	uint8_t identity;     /* number that varies the identity of side 0 */
+	char uri[2][32];      /* identity of each side, of the last KEYS */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: default */
 	uint32_t qps;		/* 0: default */
