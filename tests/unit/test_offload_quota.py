@@ -14,7 +14,16 @@ from pathlib import Path
 import pytest
 
 from srdma.control import Control
-from srdma.control.quotas import AccountKind, Quota, Usage, accounts, qps, set_quota
+from srdma.control.quotas import (
+    LOCAL,
+    REMOTE,
+    AccountKind,
+    Quota,
+    Usage,
+    accounts,
+    qps,
+    set_quota,
+)
 from srdma.errors import RefusedError
 from tests import daemon
 from tests.daemon import (
@@ -32,6 +41,8 @@ from tests.daemon import (
     until,
     worker,
 )
+from tests.unit.test_offload_memory import Owner, register, token
+from tests.unit.test_offload_memory import install as install_token
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -101,17 +112,31 @@ def make_region(client: Client, leg: int) -> None:
         os.close(fd)
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "each", "first", "noun"),
-    [
-        ("legs", open_leg, 1, 1, "legs"),
-        ("records", open_leg, 64, 256, "places of completion rings"),
-        ("qps", make_qp, 1, 0, "QPs"),
-        ("entries", make_qp, 32, 0, "places of send and receive queues"),
-        ("regions", make_region, 1, 0, "regions"),
-        ("bytes", make_region, PAGE, 0, "bytes of registered memory"),
-    ],
-)
+def install(client: Client, leg: int) -> None:
+    owner = Owner(client, leg, register(client, leg))
+    install_token(owner, token(owner))
+
+
+# name, what makes one, units of each, units of a program that only opened a leg, noun
+ROWS = [
+    ("legs", open_leg, 1, 1, "legs"),
+    ("records", open_leg, 64, 256, "places of completion rings"),
+    ("qps", make_qp, 1, 0, "QPs"),
+    ("entries", make_qp, 32, 0, "places of send and receive queues"),
+    ("regions", make_region, 1, 0, "regions"),
+    ("bytes", make_region, PAGE, 0, "bytes of registered memory"),
+    ("capabilities", install, 1, 0, "installed capabilities"),
+]
+
+
+def test_the_table_has_every_local_resource() -> None:
+    """But for connections, which have a test below. Those that packets take are those of
+    tests/c/relay/test_relay_identity_quota.c, and test_relay_addresses.c."""
+    assert {row[0] for row in ROWS} | {"connections"} == set(LOCAL)
+    assert set(REMOTE) == {"qps", "ops", "kept", "reads", "addresses"}
+
+
+@pytest.mark.parametrize(("name", "make", "each", "first", "noun"), ROWS)
 # RFC 5042 R6.4.1-1
 def test_a_limit_stops_the_greedy_program_only(
     a: Worker,
@@ -122,7 +147,9 @@ def test_a_limit_stops_the_greedy_program_only(
     first: int,
     noun: str,
 ) -> None:
-    """first: what a program has that only opened a leg."""
+    """It gets a text that says what to do, keeps what it has, and is counted; its neighbour gets
+    all that its own limit permits, whatever the order."""
+    before = {one.name for one in accounts(agent)}
     (greedy,), (neighbour,) = program(a), program(a)
     leg, other = greedy.open(256)[0], neighbour.open(256)[0]
     most = first + 2 * each
@@ -138,6 +165,46 @@ def test_a_limit_stops_the_greedy_program_only(
     for _ in range(2):
         make(neighbour, other)
     assert greedy.alive()
+    found = [one for one in accounts(agent) if one.name not in before]
+    uses = [(one.uses[name].used, one.uses[name].refused) for one in found]
+    assert uses == [(most, 1), (most, 0)]
+    with pytest.raises(daemon.RefusedError):
+        make(neighbour, other)
+    greedy.close()  # what it had is given back, and changes nothing for the other
+    until(lambda: found[0].name not in {one.name for one in accounts(agent)})
+    assert usage(agent, found[1].name).uses[name].used == most
+
+
+@pytest.mark.parametrize(("name", "make", "each", "first", "noun"), ROWS)
+def test_a_minimum_is_there_when_others_took_all(
+    a: Worker,
+    agent: Control,
+    name: str,
+    make: Callable[[Client, int], None],
+    each: int,
+    first: int,
+    noun: str,
+) -> None:
+    """A third account has all that no minimum holds back."""
+    (neighbour,) = program(a)
+    leg = neighbour.open(256)[0]
+    (own,) = (
+        one for one in accounts(agent) if one.uses["legs"].used and one.kind is AccountKind.PROCESS
+    )
+    wanted = first + 2 * each
+    set_quota(agent, (own.kind, own.name), Quota({name: wanted}))
+    taker = (AccountKind.PROCESS, "all the others")
+    set_quota(agent, taker, Quota({name: 2**62}))
+    assert usage(agent, own.name).uses[name].minimum == wanted
+    (greedy,) = program(a)
+    greedy_leg = 0 if make is open_leg else greedy.open(256)[0]
+    with pytest.raises(daemon.RefusedError, match=f"the worker has its limit of .* {noun}"):
+        for _ in range(64):
+            make(greedy, greedy_leg)
+    for _ in range(2):
+        make(neighbour, leg)
+    with pytest.raises(daemon.RefusedError, match=f"the worker has its limit of .* {noun}"):
+        make(neighbour, leg)
 
 
 def test_connections_beyond_the_limit_are_told_why(a: Worker, agent: Control) -> None:
