@@ -21,6 +21,7 @@ static const uint64_t base[SRDMA_SIDES][SRDMA_RESOURCES] = {
 		[SRDMA_RES_QPS] = 8,
 		[SRDMA_RES_READS] = 16,
 		[SRDMA_RES_ADDRESSES] = 4,
+		[SRDMA_RES_HOMES] = 4,
 	},
 };
 

@@ -32,6 +32,8 @@ static const struct srdma_resource_row rows[SRDMA_RESOURCES] = {
 			      "wait for some to end", "start more --workers" },
 	[SRDMA_RES_ADDRESSES] = { REMOTE, "addresses", "source addresses",
 				  "close some QPs", "start more --workers" },
+	[SRDMA_RES_HOMES] = { REMOTE, "homes", "homes of QPs", "close some QPs",
+			      "start more --workers" },
 };
 
 const struct srdma_resource_row *srdma_resource(enum srdma_resource r)

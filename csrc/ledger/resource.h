@@ -23,6 +23,7 @@ enum srdma_resource {
 	SRDMA_RES_KEPT,		/* out-of-order packets (responder/reorder.h) */
 	SRDMA_RES_READS,	/* response slots in use */
 	SRDMA_RES_ADDRESSES,	/* source addresses kept by the wire */
+	SRDMA_RES_HOMES,	/* homes that server QPs connected */
 	SRDMA_RESOURCES
 };
 

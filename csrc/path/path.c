@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "ledger/ledger.h"
 #include "path/path_impl.h"
 #include "path/probe.h"
 #include "qp/env.h"
@@ -169,7 +170,8 @@ static void disown(struct srdma_qp_path *x)
 {
 	srdma_probe_end(x->qp);
 	if (srdma_qp_keyed(x->qp)->role)
-		x->env->paths->homes--;
+		srdma_account_give(srdma_qp_identity(x->qp), SRDMA_RES_HOMES,
+				   1);
 	LIST_REMOVE(x, owner_next);
 	x->own = NULL;
 }

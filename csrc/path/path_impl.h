@@ -55,7 +55,6 @@ struct srdma_path_table {
 	struct srdma_path_list unbound;
 	uint32_t unbound_count;
 	uint32_t connects; /* attempts of this turn */
-	uint32_t homes;	   /* own paths of servers */
 	uint32_t tokens;   /* random numbers that are not used yet */
 	uint32_t token[SRDMA_PATH_TOKENS];
 };

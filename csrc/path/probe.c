@@ -1,5 +1,6 @@
 #include "path/probe.h"
 
+#include "ledger/ledger.h"
 #include "path/limit.h"
 #include "path/path_impl.h"
 #include "qp/env.h"
@@ -7,10 +8,7 @@
 #include "qp/qp.h"
 #include "session/session.h"
 
-enum {
-	TRIES = 3,   /* PINGs of a challenge while there is a candidate */
-	HOMES = 512, /* own paths of servers */
-};
+enum { TRIES = 3 }; /* PINGs of a challenge while there is a candidate */
 
 #define PAUSE_MOST (1000 * SRDMA_MS)
 #define HOME_EVERY (1000 * SRDMA_MS) /* away from the own path */
@@ -131,19 +129,21 @@ void srdma_probe_home(struct srdma_qp *qp)
  * own path if the QP sends to another one. Without room it has none. */
 static void make_home(struct srdma_qp_path *x)
 {
+	struct srdma_account *a = srdma_qp_identity(x->qp);
 	struct srdma_port *wire = x->env->wire;
-	struct srdma_path_table *t = x->env->paths;
 	struct srdma_conn *conn;
 
 	x->at_home = 0;
-	if (x->own || !srdma_qp_keyed(x->qp)->role || t->homes == HOMES ||
+	if (x->own || !srdma_qp_keyed(x->qp)->role ||
 	    wire->ops->connect(wire, x->connect.address, &conn))
 		return;
 	x->at_home = (uint8_t)srdma_path_same(x->conn, conn);
-	if (x->at_home || srdma_path_attach(x, conn))
-		wire->ops->close(conn);
-	else
-		t->homes++;
+	if (!x->at_home && !srdma_account_take(a, SRDMA_RES_HOMES, 1)) {
+		if (!srdma_path_attach(x, conn))
+			return;
+		srdma_account_give(a, SRDMA_RES_HOMES, 1);
+	}
+	wire->ops->close(conn);
 }
 
 /* --- changes of the path ----------------------------------------------------- */

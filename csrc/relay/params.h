@@ -38,6 +38,7 @@ enum srdma_relay_limits {
 	SRDMA_MAX_SILENCE_MS = 3600000,
 	SRDMA_MAX_LIFE_S = INT32_MAX,
 	SRDMA_MAX_ADDRESSES = 1024, /* source addresses kept (UDP) */
+	SRDMA_MAX_HOMES = 512, /* addresses that servers connect to (UDP) */
 };
 
 struct srdma_mr_params {

@@ -46,6 +46,7 @@ static struct srdma_ledger_params capacities(const struct srdma_relay *r)
 	remote[SRDMA_RES_KEPT] = r->env.reorder->left;
 	remote[SRDMA_RES_READS] = (uint64_t)r->params.qps * r->params.reads;
 	remote[SRDMA_RES_ADDRESSES] = SRDMA_MAX_ADDRESSES;
+	remote[SRDMA_RES_HOMES] = SRDMA_MAX_HOMES;
 	return p;
 }
 

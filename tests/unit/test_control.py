@@ -312,8 +312,8 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             Kind.QUOTA,
             struct.pack(">4I256s", 4, 1, 7, 60, b"spiffe://x/a")
             + struct.pack(">6Q", *[2**64 - 1] * 3, 9, 4, 2**64 - 1)
-            + b"\xff" * (9 * 16)
-            + bytes(4 * 16),
+            + b"\xff" * (10 * 16)
+            + bytes(3 * 16),
             b"",
             None,
         ),

@@ -130,10 +130,10 @@ ROWS = [
 
 
 def test_the_table_has_every_local_resource() -> None:
-    """But for connections, which have a test below. Those that packets take are those of
-    tests/c/relay/test_relay_identity_quota.c, and test_relay_addresses.c."""
+    """Connections have a test below. Resources that packets take have their table in
+    tests/c/relay/test_relay_identity_quota.c; addresses and homes: test_relay_addresses.c."""
     assert {row[0] for row in ROWS} | {"connections"} == set(LOCAL)
-    assert set(REMOTE) == {"qps", "ops", "kept", "reads", "addresses"}
+    assert set(REMOTE) == {"qps", "ops", "kept", "reads", "addresses", "homes"}
 
 
 @pytest.mark.parametrize(("name", "make", "each", "first", "noun"), ROWS)

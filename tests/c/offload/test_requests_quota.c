@@ -160,7 +160,7 @@ static void test_illegal_quotas(void **state)
 	m = quota(SRDMA_ACCOUNT_PROCESS, "a");
 	set(&m, SRDMA_RESOURCES, 0, 1);
 	assert_int_equal(ask(&s, &agent, &m), EINVAL);
-	player_says(&agent, "this worker has 12");
+	player_says(&agent, "this worker has 13");
 	for (int i = 0; i < SRDMA_LEDGER_QUOTAS; i++) {
 		char name[16];
 

@@ -1,5 +1,5 @@
 /*
- * Source addresses over UDP, by two identities (docs/local-interface.md 3.10;
+ * Source addresses and homes over UDP, by two identities (docs/local-interface.md 3.10;
  * A41): each QP of side 0 sends from an address of its own.
  */
 #include <errno.h>
@@ -26,11 +26,12 @@ enum { QPS = 5, OTHER = 4 /* the QP of the other identity */ };
 static struct pair p;
 static struct srdma_account *greedy, *other;
 
-/* The address from which QP i of side 0 sends. */
+/* The address from which QP i of side 0 sends, and one that it may name
+ * (protocol.md 7.3), which does not answer. */
 static struct source {
 	int sock;
 	struct sockaddr_storage at, to;
-} source[QPS];
+} source[QPS], home[QPS];
 
 static void open_source(struct source *s, const struct srdma_port *to)
 {
@@ -102,6 +103,8 @@ static void begin(void)
 	pair_open_on(&p, create(), create());
 	for (int i = 0; i < QPS; i++)
 		open_source(&source[i], p.side[1].wire);
+	for (int i = 0; i < QPS; i++)
+		open_source(&home[i], p.side[1].wire);
 	greedy = identity("spiffe://x/greedy");
 	other = identity("spiffe://x/other");
 }
@@ -112,11 +115,13 @@ static void end(void)
 	srdma_account_close(other);
 	for (int i = 0; i < QPS; i++)
 		close(source[i].sock);
+	for (int i = 0; i < QPS; i++)
+		close(home[i].sock);
 	memset(source, 0, sizeof(source));
 	pair_close(&p);
 }
 
-static void connect_qp(int i)
+static void connect_qp_of(int i, const struct source *named)
 {
 	struct srdma_qp_keys k;
 
@@ -127,7 +132,7 @@ static void connect_qp(int i)
 			i == OTHER ? "spiffe://x/other" : "spiffe://x/greedy";
 		if (side == 1) /* else the QP returns to the peer's port */
 			srdma_addr_format(k.peer_wire,
-					  (struct sockaddr *)&source[i].at);
+					  (const struct sockaddr *)&named->at);
 		assert_int_equal(srdma_relay_qp_keys(p.side[side].relay,
 						     p.side[side].leg, &k),
 				 0);
@@ -135,14 +140,19 @@ static void connect_qp(int i)
 	pair_run(&p, 20);
 }
 
-static void set_limit(uint64_t limit)
+static void connect_qp(int i)
+{
+	connect_qp_of(i, &source[i]);
+}
+
+static void set_limit(enum srdma_resource resource, uint64_t limit)
 {
 	struct srdma_quota q;
 
 	memset(&q, 0xff, sizeof(q));
 	q.idle = 0;
-	q.of[SRDMA_RES_ADDRESSES].minimum = 0;
-	q.of[SRDMA_RES_ADDRESSES].limit = limit;
+	q.of[resource].minimum = 0;
+	q.of[resource].limit = limit;
 	assert_int_equal(srdma_quota_set(srdma_relay_ledger(p.side[1].relay),
 					 SRDMA_ACCOUNT_IDENTITY,
 					 "spiffe://x/greedy", &q, 1),
@@ -171,7 +181,7 @@ static void test_an_identity_keeps_addresses_up_to_its_limit(void **state)
 {
 	(void)state;
 	begin();
-	set_limit(2);
+	set_limit(SRDMA_RES_ADDRESSES, 2);
 	for (int i = 0; i < QPS; i++)
 		connect_qp(i);
 	assert_int_equal(used(greedy), 2);
@@ -189,7 +199,7 @@ static void test_an_address_without_a_qp_gives_way(void **state)
 {
 	(void)state;
 	begin();
-	set_limit(2);
+	set_limit(SRDMA_RES_ADDRESSES, 2);
 	for (int i = 0; i < 3; i++)
 		connect_qp(i);
 	assert_false(has_path(2));
@@ -205,6 +215,35 @@ static void test_an_address_without_a_qp_gives_way(void **state)
 	end();
 }
 
+static uint64_t homes(const struct srdma_account *a)
+{
+	return srdma_account_used(a, SRDMA_RES_HOMES);
+}
+
+/* A QP without a home works too. RFC 5042 A6.4.1 */
+static void test_an_identity_has_homes_up_to_its_limit(void **state)
+{
+	struct srdma_usage u;
+
+	(void)state;
+	begin();
+	set_limit(SRDMA_RES_HOMES, 2);
+	for (int i = 0; i < QPS; i++)
+		connect_qp_of(i, &home[i]);
+	assert_int_equal(homes(greedy), 2);
+	assert_int_equal(homes(other), 1);
+	srdma_account_usage(greedy, SRDMA_RES_HOMES, &u);
+	assert_true(u.refused >= QPS - 1 - 2);
+	srdma_account_usage(other, SRDMA_RES_HOMES, &u);
+	assert_int_equal(u.refused, 0);
+	for (int i = 0; i < QPS; i++)
+		assert_true(has_path(i));
+	srdma_relay_leg_close(p.side[1].leg);
+	pair_wait_ms(&p, 2000);
+	assert_int_equal(homes(greedy) + homes(other), 0);
+	end();
+}
+
 static void test_addresses_are_given_back(void **state)
 {
 	(void)state;
@@ -212,6 +251,7 @@ static void test_addresses_are_given_back(void **state)
 	for (int i = 0; i < 3; i++)
 		connect_qp(i);
 	assert_int_equal(used(greedy), 3);
+	assert_int_equal(homes(greedy), 0); /* they are where they send from */
 	srdma_relay_leg_close(p.side[1].leg);
 	pair_wait_ms(&p, 2000);
 	pair_wait_ms(&p, 15000);
@@ -225,6 +265,7 @@ int main(void)
 		cmocka_unit_test(
 			test_an_identity_keeps_addresses_up_to_its_limit),
 		cmocka_unit_test(test_an_address_without_a_qp_gives_way),
+		cmocka_unit_test(test_an_identity_has_homes_up_to_its_limit),
 		cmocka_unit_test(test_addresses_are_given_back),
 	};
 

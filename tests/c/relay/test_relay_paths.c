@@ -860,9 +860,29 @@ static void test_no_room_for_an_address(void **state)
 	close(b.sock);
 }
 
+/* Another identity has all homes; returns its account. */
+static struct srdma_account *take_homes(struct pair *p)
+{
+	struct srdma_ledger *l = srdma_relay_ledger(p->side[1].relay);
+	struct srdma_account *taker;
+	struct srdma_quota q;
+
+	memset(&q, 0xff, sizeof(q)); /* SRDMA_QUOTA_DEFAULT */
+	q.of[SRDMA_RES_HOMES].minimum = 0;
+	assert_int_equal(srdma_quota_set(l, SRDMA_ACCOUNT_IDENTITY, "", &q, 1),
+			 0);
+	assert_int_equal(srdma_account_open(l, SRDMA_ACCOUNT_IDENTITY, "taker",
+					    NULL, &taker),
+			 0);
+	assert_int_equal(
+		srdma_account_take(taker, SRDMA_RES_HOMES, SRDMA_MAX_HOMES), 0);
+	return taker;
+}
+
 /* The worker connects no home beyond its limit; the QP works without one. */
 static void test_no_room_for_a_home(void **state)
 {
+	struct srdma_account *taker;
 	struct stranger a;
 	struct pair p;
 
@@ -870,13 +890,14 @@ static void test_no_room_for_a_home(void **state)
 	open_pair(&p);
 	a = new_stranger_at(p.side[1].wire, "127.0.0.4");
 	half_connect(&p, 0, NULL);
-	p.side[1].relay->env.paths->homes = 512;
+	taker = take_homes(&p);
 	control(&p, 0, &a, SRDMA_ACK_OPEN, 9);
 	run_server(&p, 3);
 	answer_at(&p, &a, NULL, 5, NULL);
 	assert_true(srdma_connect_validated(qp_at(&p, 1, 0)));
 	assert_false(srdma_path_has_own(qp_at(&p, 1, 0)));
-	p.side[1].relay->env.paths->homes = 0;
+	srdma_account_give(taker, SRDMA_RES_HOMES, SRDMA_MAX_HOMES);
+	srdma_account_close(taker);
 	pair_close(&p);
 	close(a.sock);
 }
