@@ -7,6 +7,7 @@ little, and it is closed for a newer one when there are too many.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -30,6 +31,13 @@ PAUSE = 0.1  # seconds without accept() when the system has no resources for a c
 SHUT_DOWN = "the listening socket was shut down, or the program made accept() block on it"
 
 
+def network(address: str) -> str:
+    """The network of an address, whose other addresses one attacker may have too: /24 or /64."""
+    host, _, scope = address.partition("%")
+    bits = 24 if ipaddress.ip_address(host).version == 4 else 64
+    return f"{ipaddress.ip_network((host, bits), strict=False)}%{scope}"
+
+
 @dataclass(eq=False)
 class Candidate:
     """A peer that is not authorised. task: brings it to its arrival. known: the peer of a session
@@ -40,7 +48,11 @@ class Candidate:
     known: bool
     silent: socket.socket | None
     shaking: bool = False
+    network: str = field(init=False)
     task: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.network = network(self.address)
 
     def speaks(self) -> bool:
         """True if its handshake is under way, or can begin."""
@@ -119,10 +131,16 @@ class Entrance(ABC, Generic[C]):
         elif not known and like[address] >= CANDIDATES_PER_ADDRESS:
             self._evict(lambda c: not c.known and c.address == address)
         elif not known and like.total() >= CANDIDATES_MAX:
-            self._evict(lambda c: not c.known)
+            self._evict_of_largest()
         candidate = Candidate(address, known, sock)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
+
+    def _evict_of_largest(self) -> None:
+        """Close a candidate of the networks that have the most of those that are not known."""
+        sizes = Counter(c.network for c in self._candidates if not c.known)
+        most = max(sizes.values())
+        self._evict(lambda c: not c.known and sizes[c.network] == most)
 
     def _evict(self, fits: Callable[[Candidate], bool]) -> None:
         """Close a candidate that fits, first among those that are not known: the oldest that is

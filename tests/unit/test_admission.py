@@ -175,6 +175,35 @@ def test_silent_connections_do_not_close_a_handshake(
         assert peer.handshake()[0] == HOST_B
 
 
+# RFC 5042 A6.4.4; review A41
+def test_peer_beside_a_network_whose_handshakes_stop(
+    listening: Listening, mine: Credentials, crowd: Any
+) -> None:
+    """One network has many addresses, which fill all places by handshakes that stop. A peer of
+    another network is silent for a moment, while further ones come."""
+    each = CANDIDATES_PER_ADDRESS - 4
+    socks = [sock for n in range(9) for sock in crowd(listening.address, each, f"127.0.1.{n + 1}")]
+    for sock in socks:
+        sock.send(b"\x16")  # the first byte of a ClientHello
+    with contextlib.closing(BlockingTLS(listening.dial(), "client", mine)) as peer:
+        more = crowd(listening.address, each, "127.0.1.100")
+        genuine(listening, mine).close()  # all were admitted before it
+        assert peer.handshake()[0] == HOST_B
+        assert sum(map(is_open, more)) < len(more)
+
+
+@pytest.mark.parametrize(
+    ("address", "same", "other"),
+    [
+        ("10.1.2.3", "10.1.2.254", "10.1.3.3"),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::1", "2001:db8:1:3::1"),
+        ("fe80::1%eth0", "fe80::2%eth0", "fe81::1%eth0"),
+    ],
+)
+def test_networks_of_candidates(address: str, same: str, other: str) -> None:
+    assert entrance.network(address) == entrance.network(same) != entrance.network(other)
+
+
 def test_peers_that_left_do_not_count(listening: Listening, mine: Credentials, crowd: Any) -> None:
     silent = crowd(listening.address, 1, "127.0.1.4")
     for _ in range(3):
