@@ -26,6 +26,7 @@ struct candidate {
 	struct candidate *next;
 	struct entrance *entrance;
 	struct in6_addr address; /* IPv4-mapped for IPv4 */
+	unsigned neighbours; /* candidates of its network, itself included */
 	enum state state;
 	uint64_t until;
 	SSL *ssl;	  /* NULL: SILENT */
@@ -51,6 +52,32 @@ static struct entrance *of_turn(struct watch *w)
 	return (struct entrance *)((char *)w - offsetof(struct entrance, turn));
 }
 
+/* 1: of the same /64 of IPv6 or /24 of IPv4. One attacker may have all addresses of
+ * such a network. */
+static int is_beside(const struct candidate *c, const struct in6_addr *address)
+{
+	const int four = IN6_IS_ADDR_V4MAPPED(address);
+
+	return IN6_IS_ADDR_V4MAPPED(&c->address) == four &&
+	       memcmp(&c->address, address, four ? 15 : 8) == 0;
+}
+
+/* Adds n to the neighbours of the candidates of a network, and returns how many they
+ * are. */
+static unsigned count_network(struct entrance *e,
+			      const struct in6_addr *address, int n)
+{
+	unsigned found = 0;
+
+	for (struct candidate *c = e->first; c; c = c->next) {
+		if (!is_beside(c, address))
+			continue;
+		c->neighbours += (unsigned)n;
+		found++;
+	}
+	return found;
+}
+
 static void unlink_candidate(struct candidate *c)
 {
 	struct candidate **at = &c->entrance->first;
@@ -59,6 +86,7 @@ static void unlink_candidate(struct candidate *c)
 		at = &(*at)->next;
 	*at = c->next;
 	c->entrance->count--;
+	count_network(c->entrance, &c->address, -1);
 	loop_remove(&c->entrance->turns, &c->watch);
 }
 
@@ -218,14 +246,24 @@ static int speaks(const struct candidate *c)
 		recv(c->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
 }
 
-/* Closes a candidate of this address, NULL: of any. The oldest that is silent or
- * was refused, else the oldest. */
+static unsigned largest_network(const struct entrance *e)
+{
+	unsigned most = 0;
+
+	for (const struct candidate *c = e->first; c; c = c->next)
+		most = c->neighbours > most ? c->neighbours : most;
+	return most;
+}
+
+/* Closes a candidate of this address, NULL: of the networks with the most. The
+ * oldest that is silent or was refused, else the oldest. */
 static void close_one(struct entrance *e, const struct in6_addr *address)
 {
+	const unsigned most = largest_network(e);
 	struct candidate *found = NULL;
 
 	for (struct candidate *c = e->first; c; c = c->next) {
-		if (address && !is_at(c, address))
+		if (address ? !is_at(c, address) : c->neighbours != most)
 			continue;
 		if (!found)
 			found = c;
@@ -255,6 +293,7 @@ static void append(struct entrance *e, struct candidate *c)
 {
 	struct candidate **at = &e->first;
 
+	c->neighbours = count_network(e, &c->address, 1) + 1;
 	while (*at)
 		at = &(*at)->next;
 	*at = c;

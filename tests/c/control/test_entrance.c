@@ -1,5 +1,6 @@
 /* Limits of connections that are not authorised (docs/agent.md 3, rule 2): one
- * more closes the oldest silent one, first of the same address. */
+ * more closes the oldest silent one, of the same address or of a network that has
+ * the most. */
 #include "control/entrance.h"
 
 #include <arpa/inet.h>
@@ -199,6 +200,23 @@ static void test_silent_ones_of_all_are_closed_first(void **state)
 	assert_true(only_closed(1));
 }
 
+/* A network with many addresses fills all places by handshakes that stop: a silent
+ * connection of another one stays, until it is one of as many. */
+static void test_the_largest_network_gives_way(void **state)
+{
+	enum { OTHER = 0x000200 }; /* 127.0.2.0 */
+
+	(void)state;
+	tls = SSL_CTX_new(TLS_server_method());
+	join(OTHER);
+	for (unsigned i = 1; i < ENTRANCE_CANDIDATES; i++) {
+		join(2 + i / ENTRANCE_PER_ADDRESS);
+		speak(i);
+	}
+	join(100);
+	assert_true(only_closed(1));
+}
+
 static void test_silent_connections_are_closed_after_10_s(void **state)
 {
 	const uint64_t begin_at = loop_now();
@@ -268,6 +286,7 @@ int main(void)
 		TEST(test_bytes_that_are_not_taken_count),
 		TEST(test_handshakes_of_an_address_are_closed_too),
 		TEST(test_silent_ones_of_all_are_closed_first),
+		TEST(test_the_largest_network_gives_way),
 		TEST(test_silent_connections_are_closed_after_10_s),
 		TEST(test_first_bytes_begin_the_handshake),
 		TEST(test_lack_of_descriptors_closes_the_oldest),
