@@ -57,19 +57,20 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% \
+C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% tests/c/faults/test_faults_verbs.c \
 	$(patsubst %,tests/c/host/test_%.c,rdma leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
-	lasting_channel lasting_control message pd_verbs),$(C_TEST_SRC))
+	lasting_channel lasting_control message pd_verbs) tests/c/faults/test_faults_host.c,$(C_TEST_SRC))
 endif
 ifndef HAVE_TLS
 C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 ifndef HAVE_VERBS
-C_HELPER_SRC := $(filter-out %/fake_rdma.c %/fake_verbs.c %/verbs_port.c,$(C_HELPER_SRC))
+C_HELPER_SRC := $(filter-out %/fake_rdma.c %/fake_verbs.c %/faults_verbs.c %/verbs_port.c,\
+	$(C_HELPER_SRC))
 endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifndef HAVE_TLS
@@ -312,10 +313,14 @@ $(NIC_PROGRAMS): %: %.o
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
+# The programs of tests/c/faults replace the functions of the tables of faults.c.
+FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
+	-Wl,--wrap=$(f))
 $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
+		$(if $(findstring /faults/,$@),$(FAULTS) $(C_HELPERS)) \
 		$(if $(HAVE_TLS),-lssl) $(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
 
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST) $(LIB)
@@ -413,6 +418,19 @@ check-bench: bench
 	@$(LADDER) --rounds 1 >/dev/null
 	@$(MANY) --qps 2 --qps 70 --burst 3 --rounds 1 --messages 500 >/dev/null
 	@$(PRIMITIVES) --ms 1 aes-128-cmac:64 hmac-sha256:64 depth:3 >/dev/null
+
+# Lines and branches of csrc/ that the C tests execute (docs/verification.md), in a
+# build of their own without optimisation. COVERAGE_LONG: programs of many minutes.
+COVERAGE_LONG := tests/c/simulation/test_transfer% tests/c/simulation/test_congestion_fair.c
+.PHONY: coverage run-coverage
+coverage:
+	+@$(make-quietly) BUILD=$(BUILD)/coverage CC=gcc OPTIMISE=-O0 HARDENING= LTO= WHOLE= \
+		CFLAGS=--coverage LDFLAGS=--coverage \
+		C_TEST_SRC='$(filter-out $(COVERAGE_LONG),$(C_TEST_SRC))' run-coverage
+run-coverage: $(C_TESTS)
+	@find $(BUILD) -name '*.gcda' -delete
+	@printf '%s\n' $(C_TESTS) | SRDMA_SEEDS=50 LIMIT=1800 xargs -n 8 -P "$$(nproc)" .ci/check-c
+	@$(PY) .ci/coverage.py --missed $(BUILD)
 
 # Constant time (docs/verification.md): a program under valgrind, then the same with
 # broken comparisons, which must be reported. The link flags are explained there.
@@ -645,6 +663,7 @@ soak: native offload attack
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
+	+@$(make-quietly) coverage
 
 # The whole state space of each model of tests/models, and the errors of their twins.
 .PHONY: models models-large

@@ -191,13 +191,16 @@ int srdma_capability_ready(struct srdma_capability *cap, struct srdma_cmac *c)
 
 /* --- tokens -------------------------------------------------------------- */
 
-static void check_sum(uint8_t out[SRDMA_CAPABILITY_CHECK], const uint8_t *data,
-		      size_t len)
+/* 0 or -EIO. */
+static int check_sum(uint8_t out[SRDMA_CAPABILITY_CHECK], const uint8_t *data,
+		     size_t len)
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
 
-	SHA256(data, len, digest);
+	if (!SHA256(data, len, digest))
+		return -EIO;
 	memcpy(out, digest, SRDMA_CAPABILITY_CHECK);
+	return 0;
 }
 
 int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
@@ -222,7 +225,10 @@ int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 	out[SRDMA_TOKEN_RIGHTS] = cap->scope.rights;
 	out[SRDMA_TOKEN_ZERO] = 0;
 	memcpy(out + KEYS, cap->key, len - KEYS);
-	check_sum(out + len, out, len);
+	if (check_sum(out + len, out, len)) {
+		srdma_wipe(out, len);
+		return -EIO;
+	}
 	return (int)(len + SRDMA_CAPABILITY_CHECK);
 }
 
@@ -268,7 +274,9 @@ int srdma_capability_decode(struct srdma_capability *cap, const uint8_t *data,
 		return r;
 	if (memcmp(data, magic, sizeof(magic)) != 0)
 		return -EPROTO;
-	check_sum(sum, data, body);
+	r = check_sum(sum, data, body);
+	if (r)
+		return r;
 	if (memcmp(sum, data + body, sizeof(sum)) != 0)
 		return -EBADMSG;
 	r = decode_head(cap, data);

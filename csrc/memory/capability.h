@@ -86,15 +86,16 @@ int srdma_capability_find(const struct srdma_capability *cap, uint8_t right,
 			  uint64_t offset, struct srdma_capability_entry *e);
 
 /* Writes the unique token of a capability. Returns its length; -EPERM after
- * srdma_capability_ready() on an open capability. */
+ * srdma_capability_ready() on an open capability; -EIO: the provider failed, and
+ * out holds no key. */
 int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 			    const struct srdma_capability *cap);
 
 /*
  * Decodes a token. Strict: srdma_capability_encode() of the result gives the
  * same bytes. -EMSGSIZE: the length is not that of a token; -EPROTO: not a
- * token of this version, or an illegal field; -EBADMSG: wrong check sum. On
- * failure *cap is wiped.
+ * token of this version, or an illegal field; -EBADMSG: wrong check sum; -EIO:
+ * the provider failed. On failure *cap is wiped.
  */
 int srdma_capability_decode(struct srdma_capability *cap, const uint8_t *data,
 			    size_t len);

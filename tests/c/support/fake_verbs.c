@@ -510,6 +510,7 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *source,
 	(void)source;
 	(void)timeout;
 	fake_verbs.id = id;
+	id->verbs = &machine.context[0]; /* the route is over fake0 */
 	memcpy(&fake_verbs.resolved, target,
 	       target->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					     : sizeof(struct sockaddr_in));
