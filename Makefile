@@ -73,6 +73,9 @@ C_HELPER_SRC := $(filter-out %/fake_rdma.c %/fake_verbs.c %/faults_verbs.c %/ver
 	$(C_HELPER_SRC))
 endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+ifndef HAVE_CBOR
+FUZZ_SRC := $(filter-out %/fuzz_message.c,$(FUZZ_SRC))
+endif
 ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
@@ -323,7 +326,7 @@ $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
 		$(if $(findstring /faults/,$@),$(FAULTS) $(C_HELPERS)) \
 		$(if $(HAVE_TLS),-lssl) $(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST) $(LIB)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -fsanitize=fuzzer -o $@ \
 		$(filter %.o %.a,$^) $(LIBS) $(if $(HAVE_CBOR),-lcbor)
@@ -661,6 +664,7 @@ demo-rxe:
 soak: native offload attack
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
+	@SRDMA_FUZZ=20000 $(PYTEST) tests/unit/test_fuzz_inputs.py
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
 	+@$(make-quietly) coverage

@@ -248,14 +248,65 @@ static int get_fields(struct srdma_agent_event *e, const cbor_item_t *map)
 	return *e->event ? 0 : -EPROTO;
 }
 
+/* --- sizes before memory --------------------------------------------------- */
+
+/* Arrays and maps of an event and of what is in it. */
+enum { CONTAINERS = 1024 };
+
+struct sizes {
+	size_t left;	     /* bytes of the message */
+	unsigned containers; /* so far, which limits their depth as well */
+	int bad;
+};
+
+/* Each item of a container has a byte at least. */
+static void judge_container(void *ctx, size_t items)
+{
+	struct sizes *s = ctx;
+
+	s->bad |= items > s->left || ++s->containers > CONTAINERS;
+}
+
+static void judge_endless(void *ctx)
+{
+	judge_container(ctx, 0);
+}
+
+/*
+ * cbor_load() allocates what the head of an array or map announces. 0, or
+ * -EPROTO: that is more than the message has, or the message is no CBOR.
+ */
+static int check_sizes(const uint8_t *in, size_t len)
+{
+	struct cbor_callbacks calls = cbor_empty_callbacks;
+	struct sizes s = { .left = len };
+
+	calls.array_start = judge_container;
+	calls.map_start = judge_container;
+	calls.indef_array_start = judge_endless;
+	calls.indef_map_start = judge_endless;
+	while (s.left && !s.bad) {
+		const struct cbor_decoder_result r = cbor_stream_decode(
+			in + len - s.left, s.left, &calls, &s);
+
+		if (r.status != CBOR_DECODER_FINISHED)
+			return -EPROTO;
+		s.left -= r.read;
+	}
+	return s.bad ? -EPROTO : 0;
+}
+
 int srdma_message_parse(struct srdma_agent_event *e, const uint8_t *in,
 			size_t len)
 {
 	struct cbor_load_result result;
-	cbor_item_t *item = cbor_load(in, len, &result);
+	cbor_item_t *item;
 	int r = -EPROTO;
 
 	memset(e, 0, sizeof(*e));
+	if (check_sizes(in, len))
+		return r;
+	item = cbor_load(in, len, &result);
 	if (!item)
 		return r;
 	if (result.read == len)

@@ -48,7 +48,8 @@ struct srdma_agent_event {
 };
 
 /* Parses a message without its length. 0, or -EPROTO: it is not a CBOR map, has
- * no event, a field is of another type or size, or an identity has a NUL. */
+ * no event, more than 1,024 arrays and maps, or one with more items than the message
+ * has bytes; a field is of another type or size, or an identity has a NUL. */
 int srdma_message_parse(struct srdma_agent_event *e, const uint8_t *in,
 			size_t len);
 

@@ -1,7 +1,7 @@
 /*
  * Each call of libcrypto and of the allocator fails once: in the creation of a
  * relay, in each control call, and in the data path. A control call that fails
- * says so, changes nothing, and succeeds when it is repeated. A request completes
+ * reports an error, changes nothing, and succeeds when it is repeated. A request completes
  * once, with its data or with an error.
  */
 #include <errno.h>

@@ -163,6 +163,27 @@ static void test_bytes_that_are_no_map(void **state)
 				 -EPROTO);
 }
 
+/* An array that announces 2^32 - 1 items, and arrays in arrays: neither takes
+ * memory, or the stack, in proportion. */
+static void test_sizes_are_judged_first(void **state)
+{
+	static const uint8_t array[] = { 0x9a, 0xff, 0xff, 0xff, 0xff, 0xff };
+	static const uint8_t map[] = { 0xba, 0xff, 0xff, 0xff, 0xff, 0x60 };
+	static uint8_t nested[SRDMA_AGENT_MAX];
+	struct srdma_agent_event e;
+
+	(void)state;
+	assert_int_equal(srdma_message_parse(&e, array, sizeof(array)),
+			 -EPROTO);
+	assert_int_equal(srdma_message_parse(&e, map, sizeof(map)), -EPROTO);
+	for (int first = 0x81; first <= 0x9f; first += 0x1e) {
+		memset(nested, first, sizeof(nested) - 1);
+		assert_int_equal(
+			srdma_message_parse(&e, nested, sizeof(nested)),
+			-EPROTO);
+	}
+}
+
 static void test_fields_of_wrong_types(void **state)
 {
 	static const char *const texts[] = { "code", "text", "identity",
@@ -259,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_peer),
 		cmocka_unit_test(test_error_with_a_long_text),
 		cmocka_unit_test(test_bytes_that_are_no_map),
+		cmocka_unit_test(test_sizes_are_judged_first),
 		cmocka_unit_test(test_fields_of_wrong_types),
 		cmocka_unit_test(test_address_of_a_refused_peer),
 		cmocka_unit_test(test_identity),
