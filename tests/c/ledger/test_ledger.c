@@ -487,7 +487,7 @@ static void test_an_absent_account_holds_back_its_own_minima_only(void **state)
 	(void)state;
 	set(l, SRDMA_ACCOUNT_PROCESS, "", quota_of(QPS, 2, 98));
 	for (int i = 0; i < 50; i++) {
-		char name[16];
+		char name[24];
 
 		snprintf(name, sizeof(name), "absent %d", i);
 		set(l, SRDMA_ACCOUNT_PROCESS, name, quota_of(BYTES, 0, 9));
