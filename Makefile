@@ -665,6 +665,7 @@ soak: native offload attack
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	@SRDMA_FUZZ=20000 $(PYTEST) tests/unit/test_fuzz_inputs.py
+	@$(IN_VM) -m soak tests/rxe/inside/test_flood.py
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
 	+@$(make-quietly) coverage
