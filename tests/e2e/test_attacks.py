@@ -21,7 +21,7 @@ import srdma
 from srdma.cli import app as cli
 from srdma_attack import cli as kit_cli
 from srdma_attack import goodput, table
-from srdma_attack.against_plain import frames, machine, rules
+from srdma_attack.against_plain import cable, frames, machine, rules
 from srdma_attack.against_srdma import local
 from srdma_attack.attack import Attack, Finding, Outcome, Settings, Target
 from srdma_attack.datagrams import parse_address
@@ -191,9 +191,9 @@ def test_command_prints_the_goodput(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("--goodput", "--json").stdout)["control"] == 100.0
 
 
-def plain_write(number: int, payload: bytes) -> bytes:
+def plain_write(number: int, payload: bytes, qpn: int = 17) -> bytes:
     """A frame of plain RoCE: BTH, RETH, payload."""
-    packet = struct.pack(">BBHII", 0x0A, 0, 0xFFFF, 17, number) + struct.pack(
+    packet = struct.pack(">BBHII", 0x0A, 0, 0xFFFF, qpn, number) + struct.pack(
         ">QII", 1 << 40, 99, len(payload)
     )
     datagram = Datagram(("10.0.0.1", 49152), ("10.0.0.2", 4791), packet + payload)
@@ -213,14 +213,15 @@ def test_frame_of_plain_roce_is_read_and_built() -> None:
     [
         plain_write(5, b"payload!")[:-12],
         plain_write(5, b"")[:-24],
+        plain_write(5, b"payload!").replace(bytes([0x45, 0, 0, 68]), bytes([0x45, 0, 0, 30])),
         plain_write(5, b"payload!").replace(b"\x08\x00\x45", b"\x86\xdd\x45"),
         plain_write(5, b"payload!").replace((4791).to_bytes(2, "big"), b"\0\7"),
     ],
-    ids=["cut", "short", "IPv6", "another port"],
+    ids=["cut", "short", "short in IP", "IPv6", "another port"],
 )
 def test_frame_that_is_not_roce_passes(data: bytes) -> None:
     assert frames.Frame.parse(data) is None
-    assert list(rules.Flip()(rules.LEFT, data)) == [data]
+    assert list(rules.Flip()(cable.LEFT, data)) == [data]
 
 
 WRITES = [(1, b"old "), (2, b"new "), (3, b"last")]  # PSN and payload
@@ -242,8 +243,21 @@ def test_rule_of_a_man_in_the_middle_of_plain_roce(
     made = rule()
     for one, wanted in zip(WRITES, arrive, strict=True):
         data = plain_write(*one)
-        assert list(made(rules.RIGHT, data)) == [data]
-        assert list(made(rules.LEFT, data)) == [plain_write(*each) for each in wanted]
+        assert list(made(cable.RIGHT, data)) == [data]
+        assert list(made(cable.LEFT, data)) == [plain_write(*each) for each in wanted]
+
+
+def test_rules_in_turn() -> None:
+    made = rules.InTurn()
+    for qpn, case in enumerate([*rules.CASES.values(), rules.CONTROL]):
+        alone = case.rule()
+        for number, (payload, _) in enumerate(case.writes):
+            assert not made.done
+            data = plain_write(number, payload, qpn)
+            assert list(made(cable.LEFT, data)) == list(alone(cable.LEFT, data))
+    assert made.done
+    damaged = plain_write(9, b"of another QP", qpn=99)[:-1] + b"?"
+    assert list(made(cable.LEFT, damaged)) == [damaged]
 
 
 def test_unknown_attack() -> None:

@@ -2,9 +2,10 @@
 
     python tests/rxe/two_vms.py [--timeout SECONDS]
 
-The man in the middle (udp_cable.py) tampers with one RoCE frame in ten. Other frames, over which
-the hosts exchange keys and check the data, pass unchanged. Exit code: that of the tests in machine
-0 (tests/rxe/two), 1 if no frame was tampered with, and otherwise as vm.py.
+The man in the middle (udp_cable.py) first attacks WRITEs of plain RC QPs, which have no protection
+(test_plain_roce.py). Then it tampers with one RoCE frame in ten. Other frames, over which the hosts
+exchange keys and check the data, pass unchanged. Exit code: that of the tests in machine 0
+(tests/rxe/two), 1 if no frame was tampered with, and otherwise as vm.py.
 """
 
 import argparse
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from srdma.demo.stage import make_identities  # noqa: E402
+from srdma_attack.against_plain.rules import InTurn  # noqa: E402
 from tests.e2e.mitm import Faults  # noqa: E402
 from tests.rxe import vm  # noqa: E402
 from tests.rxe.two import end  # noqa: E402
@@ -53,8 +55,16 @@ class Machine(threading.Thread):
 
 def play(folder: Path, timeout: float) -> int:
     make_identities(folder / "identities")
-    with closing(UdpCable(folder)) as cable:
-        cable.mitm.faults(FAULTS, SEED)
+    rule = InTurn()
+    begun = threading.Event()
+
+    def begin() -> None:
+        """Tampers, once the attacks on plain QPs are over."""
+        if rule.done and not begun.is_set():
+            begun.set()
+            cable.mitm.faults(FAULTS, SEED)
+
+    with closing(UdpCable(folder, rule, begin)) as cable:
         machines = [Machine(i, folder, cable, timeout) for i in (0, 1)]
         for machine in machines:
             machine.start()

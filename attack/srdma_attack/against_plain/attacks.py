@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from srdma_attack.against_plain.constants import e
 from srdma_attack.against_plain.rc import (
@@ -78,7 +79,7 @@ def _within(condition: Callable[[], bool]) -> bool:
 def _unanswered(it: Stage, opcode: int) -> Endpoint:
     """A QP of the client with a request to a QP that does not exist: only the attacker answers."""
     client = it.client.endpoint()
-    client.connect(it.server.endpoint(), NOBODY)
+    client.connect(replace(it.server.endpoint().name, qpn=NOBODY))
     client.post(opcode, it.server.region.rkey, it.server.region.buf, len(EVIL))
     return client
 

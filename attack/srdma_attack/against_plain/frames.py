@@ -28,7 +28,9 @@ class Frame:
         tos, size, ttl, protocol = struct.unpack_from(">xBH4xBB", data, LINK)
         source, target = (str(ip_address(data[at : at + 4])) for at in (LINK + 12, LINK + 16))
         ports = struct.unpack_from(">HH", data, LINK + IPV4)
-        if protocol != PROTOCOL_UDP or ports[1] != PORT or size > len(data) - LINK:
+        if protocol != PROTOCOL_UDP or ports[1] != PORT:
+            return None
+        if not SHORTEST - LINK <= size <= len(data) - LINK:
             return None
         packet = data[LINK + IPV4 + UDP : LINK + size - ICRC_LEN]
         return cls(
@@ -46,6 +48,11 @@ class Frame:
     @property
     def opcode(self) -> int:
         return self.packet[0]
+
+    @property
+    def target(self) -> int:
+        """QPN of the receiver."""
+        return int.from_bytes(self.packet[5:8], "big")
 
     def with_packet(self, packet: bytes) -> Frame:
         return replace(self, datagram=replace(self.datagram, packet=packet))

@@ -7,57 +7,56 @@ import contextlib
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from subprocess import DEVNULL
 
 from srdma_attack.against_plain.cable import LONGEST, cable, open_packets
 from srdma_attack.against_plain.constants import e
 from srdma_attack.against_plain.frames import BTH, Frame
-from srdma_attack.against_plain.rc import WAIT, Stage, stage
-from srdma_attack.against_plain.rules import Flip, Reorder, Replay, Truncate, Writes
+from srdma_attack.against_plain.rc import WAIT, Endpoint, Stage, stage
+from srdma_attack.against_plain.rules import CASES, SIZE, Case
 from srdma_attack.attack import Finding, KitError, Settings, outcome
 
 UD_SEND_ONLY = 0x64
-SIZE = 64  # bytes of a WRITE
-ELSEWHERE = 1024  # offset of memory that is not under attack
-OLD, NEW, OTHER = (bytes([n]) * SIZE for n in (1, 2, 3))
 
 # --- attacks ---------------------------------------------------------------------------------
 
 
-def _memory(rule: Writes, writes: Sequence[tuple[bytes, int]], *, together: bool = False) -> bytes:
-    """The server's memory after WRITEs of these bytes at these offsets. together: they are posted
-    at once. Empty if one of them failed."""
-    with stage(cable(rule)) as it:
+def write_all(case: Case, client: Endpoint, rkey: int, address: int) -> bool:
+    """Posts the WRITEs of the case. True if all completed with success."""
+    wrong = 0
+    for number, (data, at) in enumerate(case.writes):
+        client.host.region.write(data, SIZE, number * SIZE)
+        client.post(e.IBV_WR_RDMA_WRITE, rkey, address + at, SIZE, number * SIZE)
+        if not case.together:
+            wrong += client.completion() != e.IBV_WC_SUCCESS
+    if case.together:
+        wrong += sum(client.completion() != e.IBV_WC_SUCCESS for _ in case.writes)
+    return not wrong
+
+
+def _beside(case: Case) -> Finding:
+    with stage(cable(case.rule())) as it:
         client, _ = it.pair()
-        own, target = it.client.region, it.server.region
-        for number, (data, at) in enumerate(writes):
-            own.write(data, SIZE, number * SIZE)
-            where = target.rkey, target.buf + at, SIZE, number * SIZE
-            client.post(e.IBV_WR_RDMA_WRITE, *where)
-            if not together and client.completion() != e.IBV_WC_SUCCESS:
-                return b""
-        if together and any(client.completion() != e.IBV_WC_SUCCESS for _ in writes):
-            return b""
-        return bytes(target.read(SIZE, 0))
+        region = it.server.region
+        done = write_all(case, client, region.rkey, region.buf)
+        return Finding(outcome(done and bytes(region.read(SIZE, 0)) == case.wanted))
 
 
 def flip(settings: Settings) -> Finding:
-    return Finding(outcome(_memory(Flip(), [(NEW, 0)]) == NEW[:-1] + bytes([NEW[-1] ^ 0xFF])))
+    return _beside(CASES["flip"])
 
 
 def truncate(settings: Settings) -> Finding:
-    half = SIZE // 2
-    return Finding(outcome(_memory(Truncate(), [(NEW, 0)]) == NEW[:half] + bytes(half)))
+    return _beside(CASES["truncate"])
 
 
 def replay(settings: Settings) -> Finding:
-    writes = [(OLD, 0), (NEW, 0), (OTHER, ELSEWHERE)]
-    return Finding(outcome(_memory(Replay(), writes) == OLD))
+    return _beside(CASES["replay"])
 
 
 def reorder(settings: Settings) -> Finding:
-    return Finding(outcome(_memory(Reorder(), [(OLD, 0), (NEW, 0)], together=True) == OLD))
+    return _beside(CASES["reorder"])
 
 
 # --- rdma_cm ---------------------------------------------------------------------------------

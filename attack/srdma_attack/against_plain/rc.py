@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,15 @@ class Host:
         return Endpoint(self, self._kept(CQ(self._context, 4 * DEPTH)), self._kept)
 
 
+@dataclass(frozen=True)
+class Name:
+    """What a QP must know of its peer."""
+
+    gid: str
+    qpn: int
+    psn: int  # the first one
+
+
 class Endpoint:
     """An RC QP. Its first PSN is random."""
 
@@ -90,19 +100,21 @@ class Endpoint:
     def qpn(self) -> int:
         return int(self._qp.qp_num)
 
-    def connect(self, peer: Endpoint, qpn: int = 0) -> None:
-        """qpn: of the peer; 0: that of its QP."""
+    @property
+    def name(self) -> Name:
+        return Name(self.host.gid()[1], self.qpn, self.psn)
+
+    def connect(self, peer: Name) -> None:
         index, _ = self.host.gid()
-        _, gid = peer.host.gid()
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = RIGHTS
         attr.path_mtu = e.IBV_MTU_1024
-        attr.dest_qp_num = qpn or peer.qpn
+        attr.dest_qp_num = peer.qpn
         attr.rq_psn, attr.sq_psn = peer.psn, self.psn
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
         attr.min_rnr_timer, attr.rnr_retry = 12, 7
         attr.timeout, attr.retry_cnt = 18, 7  # 1 s
-        route = GlobalRoute(dgid=GID(gid), sgid_index=index, hop_limit=64)
+        route = GlobalRoute(dgid=GID(peer.gid), sgid_index=index, hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self._qp.to_rts(attr)
 
@@ -144,8 +156,8 @@ class Stage:
     def pair(self) -> tuple[Endpoint, Endpoint]:
         """Two connected QPs."""
         client, server = self.client.endpoint(), self.server.endpoint()
-        client.connect(server)
-        server.connect(client)
+        client.connect(server.name)
+        server.connect(client.name)
         return client, server
 
     def forger(self, victim: Endpoint, opcode: int, body: bytes) -> Sweep:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from srdma_attack.against_plain.cable import LEFT, RIGHT
+from srdma_attack.against_plain.cable import LEFT
 from srdma_attack.against_plain.frames import Frame
 
-__all__ = ["LEFT", "RIGHT", "Flip", "Reorder", "Replay", "Truncate", "Writes"]
-
 WRITE_ONLY = 0x0A
+SIZE = 64  # bytes of a WRITE
+ELSEWHERE = 1024  # offset of memory that is not under attack
+OLD, NEW, OTHER = (bytes([n]) * SIZE for n in (1, 2, 3))
 
 
 class Writes:
@@ -60,3 +62,53 @@ class Reorder(Writes):
         if len(self.seen) > 2:  # sent again
             return [frame]
         return [frame.with_number_of(first), first.with_number_of(frame)]
+
+
+# --- attacks ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """WRITEs of these bytes at these offsets. together: they are posted at once. wanted: the bytes
+    at offset 0 if the attack succeeded."""
+
+    rule: type[Writes]
+    writes: Sequence[tuple[bytes, int]]
+    wanted: bytes
+    together: bool = False
+
+
+FLIPPED, CUT = NEW[:-1] + bytes([NEW[-1] ^ 0xFF]), NEW[: SIZE // 2] + bytes(SIZE // 2)
+CASES = {
+    "flip": Case(Flip, [(NEW, 0)], FLIPPED),
+    "truncate": Case(Truncate, [(NEW, 0)], CUT),
+    "replay": Case(Replay, [(OLD, 0), (NEW, 0), (OTHER, ELSEWHERE)], OLD),
+    "reorder": Case(Reorder, [(OLD, 0), (NEW, 0)], OLD, together=True),
+}
+CONTROL = Case(Writes, [(NEW, 0), (OTHER, ELSEWHERE)], NEW)
+
+
+class InTurn(Writes):
+    """The rules of CASES and CONTROL in turn, one for each QP of the right host that gets WRITEs.
+    Then all frames pass as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cases = [*CASES.values(), CONTROL]
+        self._of: dict[int, Writes] = {}
+
+    @property
+    def done(self) -> bool:
+        """True once all WRITEs of the control have passed."""
+        last = list(self._of.values())[-1:]
+        return len(self._of) == len(self._cases) and len(last[0].seen) == len(CONTROL.writes)
+
+    def __call__(self, side: int, data: bytes) -> Iterable[bytes]:
+        return [data] if self.done else super().__call__(side, data)
+
+    def change(self, frame: Frame) -> Iterable[Frame]:
+        if frame.target not in self._of:
+            self._of[frame.target] = self._cases[len(self._of)].rule()
+        rule = self._of[frame.target]
+        rule.seen.append(frame)
+        return rule.change(frame)

@@ -27,10 +27,14 @@ def mac(machine: int) -> str:
     return f"52:54:00:81:00:0{machine + 1}"
 
 
+def rdma(machine: int) -> rxe.End:
+    return rxe.End("rxe0", "cable", address(machine))
+
+
 @contextmanager
 def worker(machine: int) -> Iterator[Worker]:
     """Runs this machine's worker on its device."""
-    end = rxe.End("rxe0", "cable", address(machine))
+    end = rdma(machine)
     configure([Port(end.netdev, mac(machine), (f"{end.address}/24",), end.device)])
     with Embedded() as nics:
         yield nics.launch(f"nic{machine}", worker_options(end))

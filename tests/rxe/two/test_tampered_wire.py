@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import srdma
+from srdma.embedded import Worker
 from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import A, B
 from tests.rxe.inside.load import COUNT, REGION, Load
 from tests.rxe.tcp_host import TcpHost
 from tests.rxe.two import end
+from tests.rxe.two.conftest import SLOW
 
 ROUNDS = 2
-PATIENCE = 170  # seconds until the other machine is up; its first boot may hang
-SLOW = 60  # seconds for a response
 
 
 @pytest.fixture
-def pd() -> Iterator[srdma.PD]:
-    with end.worker(0) as worker, srdma.Context(worker.control) as ctx, srdma.PD(ctx, 512) as pd:
+def pd(worker: Worker) -> Iterator[srdma.PD]:
+    with srdma.Context(worker.control) as ctx, srdma.PD(ctx, 512) as pd:
         yield pd
 
 
@@ -35,10 +36,10 @@ def refusals(stats: dict[str, int]) -> dict[str, int]:
 
 
 # RFC 5042 A5.2
-def test_every_request_completes_with_the_right_data(pd: srdma.PD) -> None:
-    host_b = TcpHost(end.address(1), PATIENCE, SLOW)
-    worker = host_b.answer()["worker"]
-    host_b.answer()  # it is ready
+def test_every_request_completes_with_the_right_data(
+    pd: srdma.PD, far: tuple[TcpHost, Any]
+) -> None:
+    host_b, worker = far
     options = {"timeout": SLOW, "qp_timeout": 120}
     theirs = {"peer": A, "identity": str(end.IDENTITIES / "host-b"), **options}
     listening = host_b.ask("listen", worker=worker, options=theirs, size=REGION)
