@@ -18,6 +18,8 @@ from srdma_attack.attack import Attack, Finding, KitError, Settings, Target
 from srdma_attack.goodput import WAYS, beside
 from srdma_attack.table import HEADINGS, cells, markdown, named
 
+GOODPUT = "goodput"  # in place of the names of attacks
+
 
 class Targets(StrEnum):
     SRDMA = "srdma"
@@ -27,7 +29,8 @@ class Targets(StrEnum):
 
 def attack(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Attacks  [default: all]")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Attacks; or `goodput`  [default: all attacks]"),
     ] = None,
     target: Annotated[Targets, typer.Option(help="What is attacked.")] = Targets.SRDMA,
     full: Annotated[
@@ -37,20 +40,16 @@ def attack(
     markdown_: Annotated[
         bool, typer.Option("--markdown", help="With --list: the table of docs/attacks.md.")
     ] = False,
-    goodput_: Annotated[
-        bool,
-        typer.Option("--goodput", help="Measure a tenant beside QPs that misbehave."),
-    ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="With --goodput: rounds, in turn.")] = 3,
     json: Json = False,
 ) -> int:
     """Attack srdma, and plain RoCE, in a laboratory on this machine.
 
-    Exit code 0: every outcome is the expected one, and its counter rose.
+    Exit code 0: every outcome is the expected one, and its counter rose. `srdma attack goodput`
+    measures instead what a tenant gets while QPs of another one misbehave.
     """
     try:
-        if goodput_:
-            _show_goodput(rounds, json)
+        if names == [GOODPUT]:
+            _show_goodput(json)
             return 0
         chosen = named(names or [])
         if list_:
@@ -64,9 +63,9 @@ def attack(
 ATTACK = Command(attack)
 
 
-def _show_goodput(rounds: int, json: bool) -> None:
+def _show_goodput(json: bool) -> None:
     for way in WAYS:
-        found = beside(way, rounds)
+        found = beside(way)
         if json:
             print_json(asdict(found))
             continue

@@ -27,7 +27,7 @@ from tests.reference import wire
 from tests.reference.ack import Kind
 
 QPS, PACKETS = 80, 100  # misbehaving QPs, and packets of each
-SECONDS = 1.0  # of a measurement
+SECONDS, ROUNDS = 1.0, 3  # of a measurement; measurements, in turn
 OUTSTANDING = 16  # WRITEs of the tenant
 CLOSED = (LOOPBACK, 9)
 FAR = 1 << 20  # request ids beyond what a target keeps
@@ -116,7 +116,7 @@ WAYS = (
 )
 
 
-def beside(way: Way, rounds: int) -> Goodput:
+def beside(way: Way, rounds: int = ROUNDS) -> Goodput:
     """Measures in turn beside the way and beside its control."""
     runs: dict[bool, list[float]] = {False: [], True: []}
     refused: dict[str, int] = {}

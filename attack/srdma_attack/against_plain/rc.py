@@ -79,7 +79,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Name:
-    """What a QP must know of its peer."""
+    """The values that a QP must know of its peer."""
 
     gid: str
     qpn: int
