@@ -1,6 +1,7 @@
 """Forged packets on a wire over verbs: an unauthenticated peer connects as a worker does, and sends
 packets for a live QP with wrong tags. Each that the worker takes is counted, the work beside it
-succeeds, and neither the worker's memory nor its log grows. tests/e2e/test_bench_flood.py has the wire over UDP.
+succeeds, and neither the worker's memory nor its log grows. tests/e2e/test_bench_flood.py
+has the wire over UDP.
 """
 
 from __future__ import annotations
