@@ -62,7 +62,7 @@ C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% tests/c
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
-	lasting_channel lasting_control message pd_verbs) tests/c/faults/test_faults_host.c,$(C_TEST_SRC))
+	lasting_channel lasting_control message pd_verbs threads) tests/c/faults/test_faults_host.c,$(C_TEST_SRC))
 endif
 ifndef HAVE_TLS
 C_TEST_SRC := $(filter-out tests/c/control/%,$(C_TEST_SRC))
@@ -435,6 +435,14 @@ run-coverage: $(C_TESTS)
 	@printf '%s\n' $(C_TESTS) | SRDMA_SEEDS=50 LIMIT=1800 xargs -n 8 -P "$$(nproc)" .ci/check-c
 	@$(PY) .ci/coverage.py --missed $(BUILD)
 
+# The programs of which several threads share something, with ThreadSanitizer.
+TSAN_SRC := $(filter $(patsubst %,tests/c/port/test_%.c,port_shm% doorbell ring) \
+	$(patsubst %,tests/c/host/test_%.c,control device leg_shm threads),$(C_TEST_SRC))
+.PHONY: tsan
+tsan:
+	+@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan/suppressions $(make-quietly) \
+		BUILD=$(BUILD)/tsan CC=clang SANITIZE=thread C_TEST_SRC='$(TSAN_SRC)' check-c
+
 # Constant time (docs/verification.md): a program under valgrind, then the same with
 # broken comparisons, which must be reported. The link flags are explained there.
 CT := $(BUILD)/tests/ct/check_ct
@@ -668,7 +676,7 @@ soak: native offload attack
 	@$(IN_VM) -m soak tests/rxe/inside/test_flood.py
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
-	+@$(make-quietly) coverage
+	+@$(make-quietly) coverage tsan
 
 # The whole state space of each model of tests/models, and the errors of their twins.
 .PHONY: models models-large

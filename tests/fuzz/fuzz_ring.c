@@ -33,7 +33,7 @@ static uint8_t next(struct input *in)
 	return *in->at++;
 }
 
-/* What the other end writes: a count near its own or any, a length, any byte. */
+/* The other end writes a count near its own or any, a length, or any byte. */
 static void scribble(struct input *in, uint8_t *base, uint32_t near)
 {
 	const size_t bytes = srdma_ring_bytes(SLOTS, SIZE);

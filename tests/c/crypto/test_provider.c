@@ -180,7 +180,7 @@ static void test_illegal_calls_are_refused(void **state)
 			srdma_provider_verbs(p, s);
 		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 15, key };
 		struct srdma_suite_ctx *ctx;
-		uint8_t out[16], tag[SRDMA_MAX_TAG], nonce[16] = { 0 };
+		uint8_t out[16], tag[SRDMA_MAX_TAG] = { 0 }, nonce[16] = { 0 };
 		const struct srdma_suite_io io = {
 			nonce, key, 16, key, 16, out
 		};
