@@ -32,8 +32,8 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
-/* 1: it is charged to the account of the peer's identity. What arrives is not:
- * a turn bounds it. */
+/* 1: it is charged to the account of the peer's identity. Packets that arrive
+ * are not charged: a turn bounds them. */
 static int leaves(unsigned kind)
 {
 	return kind < SRDMA_OP_PLACE;

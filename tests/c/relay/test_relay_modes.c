@@ -208,7 +208,9 @@ static void test_no_keys_for_a_failed_qp(void **state)
 	open_pd(&p, 0);
 	pair_key(&p, 0, 0, &k);
 	pair_keys(&p, 0, 0, &keys);
-	pair_post(&p, 0, (struct srdma_desc){ .opcode = SRDMA_DESC_SEND },
+	pair_post(&p, 0,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_READ,
+				       .capability = 1 },
 		  NULL);
 	pair_run(&p, 2);
 	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_ERR);
