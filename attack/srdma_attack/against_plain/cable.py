@@ -76,6 +76,8 @@ def cable(rule: Rule) -> Iterator[list[rxe.End]]:
             _run("ip", "addr", "add", f"{end.address}/24", "dev", end.netdev)
             for setting, value in (("accept_local", "1"), ("rp_filter", "0")):
                 (SETTINGS / end.netdev / setting).write_text(value)
+            # Else the kernel answers ARP requests for the other end, with the middle's address.
+            (SETTINGS / middle / "arp_ignore").write_text("8")
             _run("rdma", "link", "add", end.device, "type", "rxe", "netdev", end.netdev)
         undo.enter_context(_middle(middles, rule))
         yield ends
