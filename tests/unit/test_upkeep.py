@@ -12,6 +12,7 @@ import pytest
 from srdma.agent.sessions import Sessions
 from srdma.agent.tasks import Bell, Closed
 from srdma.agent.upkeep import Upkeep
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.pace import Turns
 from srdma.keyex.renew import Renewing, Times
 from tests.keyex_players import HOST_A, HOST_B
@@ -29,12 +30,13 @@ class Closing:
 
 
 class Waiting:
-    """A meeting. dropped: calls of drop()."""
+    """A meeting. refused: codes of the errors by which it was refused."""
 
-    dropped = 0
+    def __init__(self) -> None:
+        self.refused: list[str] = []
 
-    def drop(self) -> None:
-        self.dropped += 1
+    def refuse(self, error: ExchangeError) -> None:
+        self.refused.append(error.code)
 
 
 def lost() -> Upkeep:
@@ -62,7 +64,7 @@ def test_identities_of_a_resumption(uri: str, identity: str, right: bool) -> Non
 
 
 def test_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peers that want to resume it are dropped, and its secrets are wiped."""
+    """Peers that want to resume it are refused, and its secrets are wiped."""
     forgotten: list[Renewing] = []
     monkeypatch.setattr(Renewing, "forget", lambda self: forgotten.append(self))
 
@@ -72,31 +74,7 @@ def test_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Closed):
             await upkeep.run(None)
         assert forgotten == [upkeep._renewing]
-        assert offered.dropped == proved.dropped == 1
+        assert offered.refused == proved.refused == ["resume"]
         assert not cast(Any, upkeep._house).sessions._by_hash
-
-    asyncio.run(end())
-
-
-def test_end_of_a_session_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it waits for a peer that it refused, for example."""
-    forgotten: list[Renewing] = []
-    monkeypatch.setattr(Renewing, "forget", lambda self: forgotten.append(self))
-
-    async def slow() -> None:
-        try:
-            await asyncio.sleep(5)
-        finally:
-            await asyncio.sleep(0.05)
-
-    async def end() -> None:
-        upkeep = lost()
-        upkeep._refusing = asyncio.ensure_future(slow())
-        await asyncio.sleep(0)
-        running = asyncio.ensure_future(upkeep.run(None))
-        await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.wait({running, upkeep._refusing})
-        assert running.cancelled() and forgotten == [upkeep._renewing]
 
     asyncio.run(end())
