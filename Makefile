@@ -577,10 +577,12 @@ test-smartnic-full: native firmware-python
 # do not build the same files run beside each other, as many as there are cores
 # (-j). Everything that several of them need is built before.
 
-section = +@nice -n 5 .ci/section '$(1)' $(make-quietly) $(2)
-# A machine has a clock of its own, on which links end after seconds of silence:
-# it goes before what only computes.
+# Priorities: a machine has a clock of its own, on which links end after seconds of
+# silence. It goes before programs of this machine, which also wait for each
+# other, and these go before sections that compute.
 machine-section = +@.ci/section '$(1)' $(make-quietly) $(2)
+section = +@nice -n 5 .ci/section '$(1)' $(make-quietly) $(2)
+long-section = +@nice -n 15 .ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
 	python-short python-unit python-e2e fuzz-short fuzz ct models main-job bench arm64 rxe-job rxe-faults two-vms smartnic)
@@ -595,19 +597,19 @@ section-compile:
 section-native:
 	$(call section,native,native bench attack)
 section-lint:
-	$(call section,lint,lint)
+	$(call long-section,lint,lint)
 section-c:
-	$(call section,C tests,check-c)
+	$(call long-section,C tests,check-c)
 section-c-short:
 	$(call section,C tests,check-c C_TEST_SRC='$(filter-out $(C_TESTS_LONG),$(C_TEST_SRC))')
 section-asan:
-	$(call section,C tests under ASan and UBSan,asan)
+	$(call long-section,C tests under ASan and UBSan,asan)
 section-simulation-short:
 	$(call section,simulation,simulation SEEDS=100)
 section-simulation:
-	$(call section,simulation,simulation)
+	$(call long-section,simulation,simulation)
 section-mutants:
-	$(call section,mutants,mutants)
+	$(call long-section,mutants,mutants)
 section-python-short:
 	$(call section,Python unit tests,test-python-short)
 section-python-unit:
@@ -617,17 +619,17 @@ section-python-e2e:
 section-fuzz-short:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=2)
 section-fuzz:
-	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
+	$(call long-section,fuzzing,fuzz FUZZ_SECONDS=5)
 section-models:
-	$(call section,models,models)
+	$(call long-section,models,models)
 section-ct:
-	$(call section,constant time,check-ct)
+	$(call long-section,constant time,check-ct)
 section-main-job:
 	$(call section,main job,demo)
 section-bench:
 	$(call section,benchmarks,bench-quick)
 section-arm64:
-	$(call section,ARM,test-arm64)
+	$(call long-section,ARM,test-arm64)
 section-rxe-job:
 	$(call machine-section,SoftRoCE in a VM: work,test-rxe-job)
 section-rxe-faults:

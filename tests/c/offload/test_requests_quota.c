@@ -368,7 +368,11 @@ static unsigned count_qps(struct scene *s, struct player *p)
 static void restrict_to(struct scene *s, struct player *p, const char *account)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESTRICT,
-				   .restrict_ = { 9, 9, 9, 9, 1 << 20 } };
+				   .restrict_ = { .connections = 9,
+						  .legs = 9,
+						  .qps = 9,
+						  .regions = 9,
+						  .bytes = 1 << 20 } };
 
 	*p = player_make(3, 100, UID);
 	assert_int_equal(join(s, p), 0);
