@@ -240,6 +240,18 @@ struct numbers {
 	uint64_t probe;
 };
 
+/* New state of a flight in a gap. After TRIES only the timer sends it again. A
+ * held one was dropped by the peer: it is under way again, for the timers. */
+static uint8_t missing(const struct srdma_flight_ack *ack,
+		       const struct srdma_flight *x)
+{
+	if (x->state != SRDMA_FLIGHT_AGAIN && x->tries < TRIES &&
+	    passed(ack, x))
+		return SRDMA_FLIGHT_LOST;
+	return x->state == SRDMA_FLIGHT_HELD ? SRDMA_FLIGHT_UNDER_WAY
+					     : x->state;
+}
+
 /* New state of a flight. If front is higher than its number, an earlier flight
  * was sent again after it: the peer's highest number does not prove that this
  * flight arrived, and without a later position the peer lists no gap for it. */
@@ -251,11 +263,7 @@ static uint8_t judged(const struct srdma_flight_ack *ack, enum report told,
 	if (x->pn > n->highest || told == NOTHING)
 		return x->state;
 	if (told == MISSING)
-		/* After TRIES only the timer sends it again. */
-		return x->state == SRDMA_FLIGHT_AGAIN || x->tries == TRIES ||
-				       !passed(ack, x)
-			       ? x->state
-			       : SRDMA_FLIGHT_LOST;
+		return missing(ack, x);
 	if (n->front <= x->pn)
 		return SRDMA_FLIGHT_HELD;
 	return x->pn < n->probe && x->state == SRDMA_FLIGHT_UNDER_WAY

@@ -59,6 +59,11 @@ class Scene:
             return None
 
 
+def _is_request(seen: tuple[int, bytes]) -> bool:
+    side, packet = seen
+    return side == LEFT and packet[0] in (wire.Op.WRITE_ONLY, wire.Op.READ_REQUEST)
+
+
 def psn(packet: bytes) -> int:
     return int.from_bytes(packet[9:12], "big")
 
@@ -85,7 +90,7 @@ def _scene(settings: Settings, request: Request) -> Iterator[Scene]:
         before = len(middle.seen)
         pool = undo.enter_context(ThreadPoolExecutor(1))
         future = pool.submit(request, pair)
-        until(lambda: len(middle.seen) > before, "the request to leave")
+        until(lambda: any(map(_is_request, middle.seen[before:])), "the request to leave")
         yield Scene(it, pair, middle, counters, future)
 
 

@@ -261,6 +261,7 @@ static void test_order_of_a_leg(void **state)
 	uint8_t *ring = srdma_shm_leg_of(f->leg)->records;
 	void *at;
 
+	skip_without_process_vm();
 	assert_int_equal(srdma_leg_shm_region(4096, &p.fd, &at), 0);
 	p.addr = (uintptr_t)at;
 	assert_int_equal(f->port->ops->region_open(f->leg, &p, &mapped), 0);
@@ -365,6 +366,7 @@ static void test_arm_sees_a_copy(void **state)
 	struct srdma_region *region;
 	struct srdma_event ev;
 
+	skip_without_process_vm();
 	assert_int_equal(open_region(f->leg, memory, sizeof(memory), &region),
 			 0);
 	while (!f->port->ops->arm(f->port) &&
@@ -425,8 +427,10 @@ static void test_reused_pid_is_not_joined(void **state)
 	struct srdma_region *mine, *region;
 	struct srdma_leg_answer answer;
 	struct srdma_conn *leg;
-	const pid_t pid = fork();
+	pid_t pid;
 
+	skip_without_process_vm();
+	pid = fork();
 	if (!pid)
 		_exit(0);
 	params.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);

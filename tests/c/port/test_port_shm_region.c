@@ -55,19 +55,6 @@ static int open_region(struct shm_leg *f, const struct srdma_region_params *p,
 	return open_at(f->port, f->leg, p, region);
 }
 
-/*
- * qemu-user runs programs of another CPU and lacks process_vm_readv and
- * process_vm_writev.
- */
-static void skip_without_process_vm(void)
-{
-	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 &&
-	    errno == ENOSYS) {
-		print_message("no process_vm_readv here\n");
-		skip();
-	}
-}
-
 static void refuse_region(struct shm_leg *f,
 			  const struct srdma_region_params *p, int err)
 {

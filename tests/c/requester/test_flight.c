@@ -390,6 +390,30 @@ static void test_packet_behind_retransmission(void **state)
 	srdma_flight_destroy(&f);
 }
 
+/* A packet that was sent again many times is held, then dropped by the peer: the
+ * timer must send it again. */
+static void test_dropped_packet_is_held_no_more(void **state)
+{
+	struct srdma_gap gap = { 5, LEN, LEN };
+	struct srdma_flight_ack w = word(5, 0, 2000);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 2, 5);
+	for (uint64_t i = 0; i < 16; i++)
+		srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1100 + i, 0);
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (const uint8_t[]){ HELD, LOST }, 2);
+	gap.offset = 0;
+	w.pn++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	assert_int_equal(srdma_flight_at(&f, 0)->state, AWAY);
+	assert_ptr_equal(srdma_flight_oldest(&f), srdma_flight_at(&f, 0));
+	srdma_flight_destroy(&f);
+}
+
 /*
  * Packets between two gaps have arrived, including one (index 4) whose
  * retransmission is still in flight.
@@ -781,6 +805,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_known_behind_eighth_gap),
 		cmocka_unit_test(test_reordering_tolerance),
 		cmocka_unit_test(test_timer_declares_loss),
+		cmocka_unit_test(test_dropped_packet_is_held_no_more),
 		cmocka_unit_test(test_packets_between_gaps_have_arrived),
 		cmocka_unit_test(test_counts_of_flights_and_responses),
 		cmocka_unit_test(test_retransmissions_are_limited),

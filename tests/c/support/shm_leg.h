@@ -20,6 +20,10 @@ struct shm_leg {
 int shm_leg_setup(void **state);
 int shm_leg_teardown(void **state);
 
+/* qemu-user runs programs of another CPU and lacks process_vm_readv and
+ * process_vm_writev. Skips the test then. */
+void skip_without_process_vm(void);
+
 /* The parameters of OPEN for this host: ring SHM_RING, pid of this process. Their
  * pidfd stays open. */
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
