@@ -39,8 +39,8 @@ CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(COR
 endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
-HOST_SRC := $(filter-out $(patsubst %,host/%.c,$(if $(HAVE_VERBS),leg_verbs_absent,\
-	rdma leg_verbs leg_verbs_cm leg_verbs_device verbs_queue)),$(wildcard host/*.c))
+LEG_VERBS := $(patsubst %,host/%.c,rdma leg_verbs leg_verbs_cm leg_verbs_device verbs_queue)
+HOST_SRC := $(filter-out $(if $(HAVE_VERBS),host/leg_verbs_absent.c,$(LEG_VERBS)),$(wildcard host/*.c))
 # The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
 ifndef HAVE_CBOR
 HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel lasting_channel settings \
@@ -53,6 +53,8 @@ OFFLOAD_SRC := $(wildcard offload/*.c)
 # srdma-control. Without libssl or libcbor it is not built.
 CONTROL_SRC := $(if $(HAVE_TLS),$(wildcard control/*.c))
 VERBS_SRC := $(wildcard verbs/*.c)
+# A program that uses libibverbs, which tests/e2e starts by `srdma run`.
+RUN_TEST_SRC := $(wildcard tests/e2e/verbs/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
@@ -80,7 +82,7 @@ ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs include/srdma \
-	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/smartnic/c tests/fuzz tests/ct bench \
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host verbs include examples offload control srdma bench attack)
 
@@ -95,6 +97,7 @@ RUN := $(BUILD)/run/libibverbs.so.1
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
+RUN_TEST := $(RUN_TEST_SRC:%.c=$(BUILD)/%)
 OFFLOAD := $(BUILD)/srdma-offload
 # Programs for the NICs of the stand (tests/smartnic).
 NIC_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/smartnic/c/*.c))
@@ -164,7 +167,7 @@ lib: $(LIB) $(HOST) $(if $(HAVE_CBOR),$(SO)) $(if $(HAVE_VERBS),,without-verbs) 
 host-examples: $(if $(HAVE_CBOR),$(EXAMPLES))
 	@:
 
-host-tests: host-examples $(if $(HAVE_CBOR),$(LIBRARY_TEST))
+host-tests: host-examples $(if $(HAVE_CBOR),$(LIBRARY_TEST)) $(if $(HAVE_VERBS),$(RUN_TEST))
 	@:
 
 kvs: $(KVS)
@@ -193,7 +196,7 @@ print-libs:
 # This file changes with the flags and the list of sources; then everything is
 # built again.
 BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
-	$(OFFLOAD_SRC) $(CONTROL_SRC) $(C_HELPER_SRC) $(KVS_SRC)
+	$(OFFLOAD_SRC) $(CONTROL_SRC) $(C_HELPER_SRC) $(KVS_SRC) $(VERBS_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -233,6 +236,11 @@ $(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
 	@mkdir -p $(@D)
 	$(Q)$(LIKE_A_USER)
 
+$(RUN_TEST): $(BUILD)/%: %.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(ALL_LDFLAGS) -o $@ $< -libverbs -lcmocka
+
 $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 		$(wildcard include/srdma/*.h)
 	$(call say,CC,$@)
@@ -241,7 +249,7 @@ $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 
 # Its legs are shared memory: libibverbs of the system cannot be loaded beside it.
 RUN_OBJECTS := $(call objects,$(VERBS_SRC)) \
-	$(call objects,$(filter-out host/leg_verbs% host/rdma.c host/verbs_queue.c,$(HOST_SRC)) host/leg_verbs_absent.c)
+	$(call objects,$(filter-out $(LEG_VERBS),$(HOST_SRC)) host/leg_verbs_absent.c)
 $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

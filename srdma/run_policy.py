@@ -69,8 +69,12 @@ def read(path: Path) -> RunPolicy:
 
 
 def find_library() -> Path:
-    """Folder of the library: this tree's build folder, else that of `make install`. Raises
-    LocalError."""
+    """Folder of the library: $SRDMA_RUN_FOLDER, else this tree's build folder, else that of
+    `make install`. Raises LocalError."""
+    if chosen := os.environ.get("SRDMA_RUN_FOLDER"):
+        if (Path(chosen) / LIBRARY).is_file():
+            return Path(chosen)
+        raise LocalError(f"SRDMA_RUN_FOLDER={chosen} has no {LIBRARY}: give the folder that has it")
     tree = Path(__file__).resolve().parents[1] / "build" / "run"
     for folder in (tree, *map(Path, FOLDERS)):
         if (folder / LIBRARY).is_file():

@@ -119,9 +119,11 @@ int verbs_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 {
 	struct verbs_qp *qp = (struct verbs_qp *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
-	int err = ibv->state == IBV_QPS_RESET ? EINVAL : 0;
+	int err = 0;
 
 	pthread_mutex_lock(&root->lock);
+	if (ibv->state == IBV_QPS_RESET)
+		err = EINVAL;
 	for (; wr && !err; wr = err ? wr : wr->next)
 		err = recv_one(qp, wr);
 	pthread_mutex_unlock(&root->lock);

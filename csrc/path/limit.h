@@ -2,7 +2,8 @@
  * Limit of what is sent to a UDP address that is not validated (docs/protocol.md
  * 7.3; RFC 9000 8.1): three times the bytes of verified packets from there, control
  * packets only. All such addresses together get three times the bytes of all verified
- * packets, because a byte may pay for the source address and for the home. OPENs of a client, for which nothing paid, have a rate per address.
+ * packets, because a byte may pay for the source address and for the home. OPENs of a
+ * client, for which nothing paid, have a rate per address.
  */
 #ifndef SRDMA_PATH_LIMIT_H
 #define SRDMA_PATH_LIMIT_H

@@ -104,9 +104,8 @@ uint32_t srdma_op_outgoing(const struct srdma_env *env);
  * 1: the QP's list of outgoing ops may grow (docs/protocol.md 5.6). It may hold
  * SRDMA_OPS_LEAST ops while any is free. Beyond that it holds at most 1/8 of
  * the free ops and buffers, the QPs of its peer's identity together at most as
- * many as are free, and a
- * reserve stays for lists that hold less. Another reserve is for packets that
- * arrive.
+ * many as are free, and a reserve stays for lists that hold less. Another reserve
+ * is for packets that arrive.
  */
 int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list);
 /* 1: outgoing packets hold more than half of the ops or buffers for them, so

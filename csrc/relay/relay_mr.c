@@ -1,7 +1,7 @@
 /*
  * Memory regions, their capabilities and their revocation: REG_MR, WITHDRAW,
- * DEREG_MR, CAP, REVOKE of the control socket (docs/protocol.md 6; local-interface.md 3,
- * 5).
+ * DEREG_MR, CAP, REVOKE of the control socket (docs/protocol.md 6;
+ * local-interface.md 3, 5).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,14 @@ def test_too_long(tmp_path: Path) -> None:
         policy.variable()
 
 
+def test_limits_are_those_of_the_library() -> None:
+    header = (Path(__file__).parents[2] / "verbs/policy.h").read_text()
+    limits = dict(re.findall(r"\b(VERBS_\w+) = (\d+)", header))
+    assert int(limits["VERBS_PEERS"]) == run_policy.PEERS_MAX
+    assert int(limits["VERBS_ALLOWED"]) == run_policy.ALLOWED_MAX
+    assert int(limits["VERBS_POLICY_LEN"]) == run_policy.SIZE_MAX + 1
+
+
 def test_default_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRDMA_CONFIG", "/my.toml")
     assert run_policy.default_path() == Path("/my.toml")
@@ -125,3 +134,8 @@ def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / run_policy.LIBRARY).touch()
     assert run_policy.find_library() == tmp_path / "installed"
+    monkeypatch.setenv("SRDMA_RUN_FOLDER", str(tmp_path))
+    with pytest.raises(LocalError, match="SRDMA_RUN_FOLDER=.* has no libibverbs"):
+        run_policy.find_library()
+    (tmp_path / run_policy.LIBRARY).touch()
+    assert run_policy.find_library() == tmp_path
