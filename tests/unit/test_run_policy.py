@@ -135,7 +135,7 @@ def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "installed" / run_policy.LIBRARY).touch()
     assert run_policy.find_library() == tmp_path / "installed"
     monkeypatch.setenv("SRDMA_RUN_FOLDER", str(tmp_path))
-    with pytest.raises(LocalError, match="SRDMA_RUN_FOLDER=.* has no libibverbs"):
+    with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no libibverbs"):
         run_policy.find_library()
     (tmp_path / run_policy.LIBRARY).touch()
     assert run_policy.find_library() == tmp_path
