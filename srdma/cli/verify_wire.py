@@ -124,10 +124,9 @@ def _judged(
         closing(Proof(keys, where.port or (PORT,), allow_header)) as proof,
         closing(_source(where.interface, where.pcap, where.tap or [])) as source,
     ):
-        if source.live:
-            _announce(quiet=quiet)
+        progress = Progress(live=source.live, quiet=quiet)
         try:
-            watch(source, proof, Until(limits.duration, limits.count), Progress(quiet=quiet))
+            watch(source, proof, Until(limits.duration, limits.count), progress)
         except CaptureError as error:
             proof.finish()
             broken = str(error)
@@ -171,21 +170,21 @@ def _source(interface: str | None, pcap: Path | None, tap: list[Path]) -> Source
     return Tap(tap[0], tap[1])
 
 
-def _announce(*, quiet: bool) -> None:
-    """Tells that the capture runs: programs wait for that."""
-    if quiet:
-        print_json({"watching": True})
-    else:
-        console().print("watching; Ctrl-C ends it and prints the result")
-
-
 class Progress:
-    """Lines on standard error while a long run goes on."""
+    """The line that says that a live capture runs, and lines on standard error during a long run."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._next = quiet, time.monotonic() + PROGRESS
+    def __init__(self, *, live: bool, quiet: bool) -> None:
+        self._live, self._quiet = live, quiet
+        self._next = time.monotonic() + PROGRESS
 
-    def __call__(self, proof: Proof) -> None:
+    def begun(self) -> None:
+        """Programs that started the command wait for this line, then may send SIGINT."""
+        if self._live and self._quiet:
+            print_json({"watching": True})
+        elif self._live:
+            console().print("watching; Ctrl-C ends it and prints the result")
+
+    def batch(self, proof: Proof) -> None:
         if self._quiet or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + PROGRESS

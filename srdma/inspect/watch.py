@@ -57,14 +57,25 @@ class Until:
     packets: int | None = None
 
 
-def watch(source: Source, proof: Proof, until: Until, tell: Callable[[Proof], None]) -> None:
+class Follower(Protocol):
+    """Is told of the progress of watch()."""
+
+    def begun(self) -> None:
+        """The source captures, and Ctrl-C ends a live one with a result from now on."""
+
+    def batch(self, proof: Proof) -> None:
+        """A batch was judged."""
+
+
+def watch(source: Source, proof: Proof, until: Until, follower: Follower) -> None:
     """Feed the proof until the source ends or a limit is reached; a live source until Ctrl-C, too.
-    A second Ctrl-C raises KeyboardInterrupt. tell: called after each batch."""
+    A second Ctrl-C raises KeyboardInterrupt."""
     end = None if until.seconds is None else time.monotonic() + until.seconds
     stopped = False
     with _interrupts(wanted=source.live) as interrupted:
+        follower.begun()
         while source.feed(proof):
-            tell(proof)
+            follower.batch(proof)
             if until.packets is not None and proof.judged >= until.packets:
                 break
             if not stopped and (interrupted or (end is not None and time.monotonic() >= end)):

@@ -157,6 +157,6 @@ def test_a_wrong_tag_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
 
 def test_progress_is_told_on_long_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr(verify_wire, "PROGRESS", 0.0)
-    verify_wire.Progress(quiet=False)(Proof(sth=1234))
-    verify_wire.Progress(quiet=True)(Proof(sth=1))
+    verify_wire.Progress(live=True, quiet=False).batch(Proof(sth=1234))
+    verify_wire.Progress(live=True, quiet=True).batch(Proof(sth=1))
     assert capsys.readouterr().err == "1,234 packets with an STH, 0 plain, 0 lost\n"

@@ -45,9 +45,28 @@ class Source:
     def close(self) -> None: ...
 
 
-def fed(source: Source | File, until: Until = Until()) -> Proof:  # noqa: B008 - immutable
+class Follower:
+    """A follower that may interrupt the process."""
+
+    def __init__(self, *, at_begin: bool = False, at_batch: bool = False) -> None:
+        self._at_begin, self._at_batch = at_begin, at_batch
+
+    def begun(self) -> None:
+        if self._at_begin:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def batch(self, _: Proof) -> None:
+        if self._at_batch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def fed(
+    source: Source | File,
+    until: Until = Until(),  # noqa: B008 - immutable
+    follower: Follower = Follower(),  # noqa: B008 - immutable
+) -> Proof:
     proof = Proof()
-    watch.watch(source, proof, until, lambda _: None)
+    watch.watch(source, proof, until, follower)
     return proof
 
 
@@ -69,6 +88,10 @@ def test_packets_before_an_interrupt_are_judged() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_right_after_the_announcement_gives_a_result() -> None:
+    assert fed(Source(), follower=Follower(at_begin=True)).judged == 3
+
+
 def test_a_second_interrupt_ends_the_command() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -80,7 +103,7 @@ def test_an_interrupted_file_gives_no_result(tmp_path: Path) -> None:
     path = tmp_path / "wire.pcap"
     path.write_bytes(captures.pcap([FRAME] * (2 * BATCH)))
     with pytest.raises(KeyboardInterrupt):
-        watch.watch(File(path), Proof(), Until(), lambda _: os.kill(os.getpid(), signal.SIGINT))
+        fed(File(path), follower=Follower(at_batch=True))
 
 
 def test_a_file_ends_after_its_time(tmp_path: Path) -> None:
