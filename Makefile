@@ -616,8 +616,9 @@ section-simulation-short:
 	$(call section,simulation,simulation SEEDS=100)
 section-simulation:
 	$(call long-section,simulation,simulation)
+# A third of the mutants, another one with each commit. `make soak` runs all.
 section-mutants:
-	$(call long-section,mutants,mutants)
+	$(call long-section,mutants,mutants SHARE=$(or $(SHARE),$$(($$(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))/3))
 section-python-short:
 	$(call section,Python unit tests,test-python-short)
 section-python-unit:
