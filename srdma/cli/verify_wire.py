@@ -171,7 +171,7 @@ def _source(interface: str | None, pcap: Path | None, tap: list[Path]) -> Source
 
 
 class Progress:
-    """The line that says that a live capture runs, and lines on standard error during a long run."""
+    """Says that a live capture runs; prints lines on standard error during a long run."""
 
     def __init__(self, *, live: bool, quiet: bool) -> None:
         self._live, self._quiet = live, quiet
