@@ -21,7 +21,7 @@
 
 enum { MOST = 128, LIMIT_S = 240, PAUSE_NS = 5000000, PATH = 4096, DEPTH = 4 };
 
-/* What a process tells the others. */
+/* A process tells this to the others. */
 struct card {
 	union ibv_gid gid;
 	uint64_t addr;
@@ -267,7 +267,7 @@ static void await_all_done(const struct process *p)
 		await(p, r, ".done", &done, sizeof(done));
 }
 
-/* Of this program: the figure of getrusage() contains that of its launcher. */
+/* The figure of getrusage() would contain the memory of the launcher. */
 static void print_memory(const struct process *p)
 {
 	FILE *f = fopen("/proc/self/status", "r");
