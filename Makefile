@@ -60,7 +60,7 @@ KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% tests/c/faults/test_faults_verbs.c \
-	$(patsubst %,tests/c/host/test_%.c,rdma leg_verbs pd_verbs),$(C_TEST_SRC))
+	$(patsubst %,tests/c/host/test_%.c,rdma rdma_namespace leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
 C_TEST_SRC := $(filter-out $(patsubst %,tests/c/host/test_%.c,access agent device \
@@ -247,9 +247,7 @@ $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 	@mkdir -p $(@D)
 	$(Q)$(LIKE_A_USER) -lcmocka
 
-# Its legs are shared memory: libibverbs of the system cannot be loaded beside it.
-RUN_OBJECTS := $(call objects,$(VERBS_SRC)) \
-	$(call objects,$(filter-out $(LEG_VERBS),$(HOST_SRC)) host/leg_verbs_absent.c)
+RUN_OBJECTS := $(call objects,$(VERBS_SRC) $(HOST_SRC))
 $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -549,7 +547,7 @@ RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1800 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
-test-rxe-job: native offload control attack
+test-rxe-job: native offload control attack run
 	@$(IN_VM) $(RXE_JOB)
 test-rxe-faults: native offload
 	@$(IN_VM) $(RXE_FAULTS)
@@ -680,11 +678,11 @@ demo-rxe:
 		$(PY) tests/rxe/vm.py --timeout 540 -- $(PY) -m srdma demo --device rxe; \
 	fi
 
-soak: native offload attack
+soak: native offload attack run host-tests
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	@SRDMA_FUZZ=20000 $(PYTEST) tests/unit/test_fuzz_inputs.py
-	@$(IN_VM) -m soak tests/rxe/inside/test_flood.py
+	@$(IN_VM) -m soak tests/rxe/inside/test_flood.py tests/rxe/inside/test_run.py
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
 	+@$(make-quietly) coverage tsan

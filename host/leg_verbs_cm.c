@@ -49,7 +49,7 @@ static int next_note(struct srdma_leg_verbs *leg, struct note *note)
 	struct rdma_cm_event *event;
 
 	if (leg->rdma->get_cm_event(leg->cm, &event))
-		return -errno;
+		return -srdma_rdma_errno(leg->rdma);
 	*note = (struct note){ .type = event->event,
 			       .status = event->status,
 			       .refusal = refusal_of(event) };
@@ -126,12 +126,16 @@ static int unexpected(const struct attempt *a, const struct note *note)
 			       strerror(-note->status));
 }
 
-static int failed(const struct attempt *a, const char *what)
+static int failed(const struct attempt *a, const char *what, int err)
 {
-	const int err = errno;
-
 	return srdma_error_set(-err, "connecting a leg to %s: %s: %s",
 			       a->params->address, what, strerror(err));
+}
+
+/* A function of the table failed, and set errno. */
+static int failed_call(const struct attempt *a, const char *what)
+{
+	return failed(a, what, srdma_rdma_errno(a->leg->rdma));
 }
 
 /* --- waiting ------------------------------------------------------------- */
@@ -143,7 +147,7 @@ static int wait_note(const struct attempt *a, struct note *note)
 	do {
 		r = next_note(a->leg, note);
 		if (!r || (r != -EAGAIN && r != -EINTR))
-			return r ? failed(a, "rdma_get_cm_event") : 0;
+			return r ? failed(a, "rdma_get_cm_event", -r) : 0;
 		r = srdma_socket_wait(a->leg->cm->fd, POLLIN, a->deadline);
 	} while (r != -ETIMEDOUT && !srdma_socket_late(a->deadline));
 	return srdma_error_set(-ETIMEDOUT,
@@ -191,6 +195,13 @@ static int no_device(const struct attempt *a)
 		a->params->address, own);
 }
 
+static int not_resolved(const struct attempt *a, int err)
+{
+	return err == ENODEV || err == EADDRNOTAVAIL
+		       ? no_device(a)
+		       : failed(a, "rdma_resolve_addr", err);
+}
+
 static int resolve_addr(struct attempt *a)
 {
 	const struct srdma_rdma *rdma = a->leg->rdma;
@@ -202,9 +213,7 @@ static int resolve_addr(struct attempt *a)
 				       (struct sockaddr *)&a->route.own,
 				       (struct sockaddr *)&a->route.peer,
 				       SRDMA_LEG_RESOLVE_MS))
-			return errno == ENODEV || errno == EADDRNOTAVAIL
-				       ? no_device(a)
-				       : failed(a, "rdma_resolve_addr");
+			return not_resolved(a, srdma_rdma_errno(rdma));
 		r = wait_note(a, &note);
 		if (r)
 			return r;
@@ -218,7 +227,7 @@ static int resolve_addr(struct attempt *a)
 static int resolve_route(const struct attempt *a)
 {
 	if (a->leg->rdma->resolve_route(a->leg->id, SRDMA_LEG_RESOLVE_MS))
-		return failed(a, "rdma_resolve_route");
+		return failed_call(a, "rdma_resolve_route");
 	return expect(a, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
@@ -231,7 +240,7 @@ static int to_state(const struct attempt *a, enum ibv_qp_state state)
 	int mask, err;
 
 	if (leg->rdma->init_qp_attr(leg->id, &attr, &mask))
-		return failed(a, "rdma_init_qp_attr");
+		return failed_call(a, "rdma_init_qp_attr");
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	if (leg->limits.atomic_cap != IBV_ATOMIC_NONE)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
@@ -240,8 +249,7 @@ static int to_state(const struct attempt *a, enum ibv_qp_state state)
 	attr.retry_cnt = SRDMA_LEG_RETRIES;
 	attr.rnr_retry = SRDMA_LEG_RNR_RETRIES;
 	err = leg->rdma->modify_qp(leg->qp, &attr, mask);
-	errno = err;
-	return err ? failed(a, "ibv_modify_qp") : 0;
+	return err ? failed(a, "ibv_modify_qp", err) : 0;
 }
 
 static void write_hello(uint8_t hello[SRDMA_HELLO_LEN], const struct attempt *a)
@@ -281,7 +289,7 @@ static int request(const struct attempt *a)
 	err = leg->rdma->connect(leg->id, &param);
 	srdma_wipe(hello, sizeof(hello));
 	if (err)
-		return failed(a, "rdma_connect");
+		return failed_call(a, "rdma_connect");
 	leg->connected = 1;
 	return expect(a, RDMA_CM_EVENT_CONNECT_RESPONSE);
 }
@@ -293,16 +301,15 @@ static int establish(const struct attempt *a)
 	if (r)
 		return r;
 	r = srdma_verbs_queue_start(&a->leg->queue);
-	errno = -r;
 	if (r)
-		return failed(a, "ibv_post_recv");
+		return failed(a, "ibv_post_recv", -r);
 	r = request(a);
 	if (!r)
 		r = to_state(a, IBV_QPS_RTR);
 	if (!r)
 		r = to_state(a, IBV_QPS_RTS);
 	if (!r && a->leg->rdma->establish(a->leg->id))
-		r = failed(a, "rdma_establish");
+		r = failed_call(a, "rdma_establish");
 	return r;
 }
 
@@ -310,15 +317,20 @@ static int open_channel(const struct attempt *a)
 {
 	struct srdma_leg_verbs *leg = a->leg;
 
+	int err;
+
 	leg->cm = leg->rdma->create_event_channel();
-	if (!leg->cm)
-		return srdma_error_set(-errno,
+	if (!leg->cm) {
+		err = srdma_rdma_errno(leg->rdma);
+		return srdma_error_set(-err,
 				       "connecting a leg: no RDMA devices: %s: "
 				       "load rdma_ucm, and see docs/rdma.md",
-				       strerror(errno));
-	if (fcntl(leg->cm->fd, F_SETFL, O_NONBLOCK) ||
-	    leg->rdma->create_id(leg->cm, &leg->id, NULL, RDMA_PS_TCP))
-		return failed(a, "rdma_create_id");
+				       strerror(err));
+	}
+	if (fcntl(leg->cm->fd, F_SETFL, O_NONBLOCK))
+		return failed(a, "fcntl", errno);
+	if (leg->rdma->create_id(leg->cm, &leg->id, NULL, RDMA_PS_TCP))
+		return failed_call(a, "rdma_create_id");
 	return 0;
 }
 

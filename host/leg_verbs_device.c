@@ -14,15 +14,22 @@ static const char *name_of(const struct srdma_leg_verbs *leg)
 	return leg->rdma->get_device_name(leg->id->verbs->device);
 }
 
-static int failed_on(const struct srdma_leg_verbs *leg, const char *what)
+static int failed_on(const struct srdma_leg_verbs *leg, const char *what,
+		     int err)
 {
-	const int err = errno ? errno : ENOMEM;
-
 	return srdma_error_set(-err, "%s on %s: %s%s", what, name_of(leg),
 			       strerror(err),
 			       err == ENOMEM ? ": check the limit of locked "
 					       "memory, `ulimit -l`"
 					     : "");
+}
+
+/* A function of the table failed. It may have left errno as it was. */
+static int failed_call(const struct srdma_leg_verbs *leg, const char *what)
+{
+	const int err = srdma_rdma_errno(leg->rdma);
+
+	return failed_on(leg, what, err ? err : ENOMEM);
 }
 
 /* --- objects ------------------------------------------------------------- */
@@ -54,15 +61,16 @@ static int open_memory(struct srdma_leg_verbs *leg)
 	if (map(&leg->records, records_size(leg)) ||
 	    map(&leg->slots, SLOTS_SIZE))
 		return srdma_error_set(-ENOMEM, "no memory");
-	errno = 0;
+	srdma_rdma_clear_errno(leg->rdma);
 	leg->records_mr = (rdma->reg_mr)(
 		leg->pd, leg->records, records_size(leg),
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (leg->records_mr)
 		leg->slots_mr =
 			(rdma->reg_mr)(leg->pd, leg->slots, SLOTS_SIZE, 0);
-	return leg->slots_mr ? 0
-			     : failed_on(leg, "registering the rings of a leg");
+	return leg->slots_mr
+		       ? 0
+		       : failed_call(leg, "registering the rings of a leg");
 }
 
 /* As much inline data as the device permits: a slot, or most descriptors. */
@@ -83,13 +91,13 @@ static int open_qp(struct srdma_leg_verbs *leg, uint32_t *inline_max)
 			.qp_type = IBV_QPT_RC,
 		};
 
-		errno = 0;
+		srdma_rdma_clear_errno(leg->rdma);
 		leg->qp = leg->rdma->create_qp(leg->pd, &attr);
 		*inline_max = attr.cap.max_inline_data;
 		if (leg->qp)
 			return 0;
 	}
-	return failed_on(leg, "creating a QP");
+	return failed_call(leg, "creating a QP");
 }
 
 static int open_queues(struct srdma_leg_verbs *leg)
@@ -97,16 +105,16 @@ static int open_queues(struct srdma_leg_verbs *leg)
 	const uint32_t size =
 		srdma_verbs_queue_receives(leg->ring) + SRDMA_VERBS_QUEUE_SENDS;
 
-	errno = 0;
+	srdma_rdma_clear_errno(leg->rdma);
 	leg->pd = leg->rdma->alloc_pd(leg->id->verbs);
 	if (!leg->pd)
-		return failed_on(leg, "allocating a PD");
+		return failed_call(leg, "allocating a PD");
 	leg->channel = leg->rdma->create_comp_channel(leg->id->verbs);
 	if (!leg->channel)
-		return failed_on(leg, "creating a completion channel");
+		return failed_call(leg, "creating a completion channel");
 	leg->cq = leg->rdma->create_cq(leg->id->verbs, (int)size, NULL,
 				       leg->channel, 0);
-	return leg->cq ? 0 : failed_on(leg, "creating a CQ");
+	return leg->cq ? 0 : failed_call(leg, "creating a CQ");
 }
 
 /* --- the descriptor to wait on ------------------------------------------- */
@@ -124,7 +132,7 @@ static int open_events(struct srdma_leg_verbs *leg)
 {
 	if (watch(leg, leg->timer) || watch(leg, leg->over) ||
 	    watch(leg, leg->channel->fd) || watch(leg, leg->cm->fd))
-		return failed_on(leg, "watching a leg");
+		return failed_on(leg, "watching a leg", errno);
 	return 0;
 }
 
@@ -133,8 +141,7 @@ int srdma_leg_verbs_device_open(struct srdma_leg_verbs *leg)
 	uint32_t inline_max = 0;
 	int r = leg->rdma->query_device(leg->id->verbs, &leg->limits);
 
-	errno = r;
-	r = r ? failed_on(leg, "querying the device") : open_queues(leg);
+	r = r ? failed_on(leg, "querying the device", r) : open_queues(leg);
 	if (!r)
 		r = open_memory(leg);
 	if (!r)
@@ -203,11 +210,11 @@ int srdma_leg_verbs_reg(struct srdma_host_leg *base,
 				       "SRDMA_ACCESS_REMOTE_ATOMIC: %s has no "
 				       "atomics",
 				       name_of(leg));
-	errno = 0;
+	srdma_rdma_clear_errno(leg->rdma);
 	mr = (leg->rdma->reg_mr)(leg->pd, m->addr, m->length,
 				 access_of(m->access));
 	if (!mr)
-		return failed_on(leg, "registering a region");
+		return failed_call(leg, "registering a region");
 	m->device_mr = mr;
 	m->rkey = mr->rkey;
 	return 0;

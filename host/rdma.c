@@ -24,9 +24,27 @@ enum {
 	CM_COUNT = sizeof(of_cm) / sizeof(*of_cm),
 };
 
+/* Paths in place of names, for a link namespace of their own. */
+static struct {
+	int set;
+	const char *verbs, *cm;
+} paths;
+
+void srdma_rdma_set_paths(const char *verbs, const char *cm)
+{
+	paths.set = 1;
+	paths.verbs = verbs;
+	paths.cm = cm;
+}
+
+static int is_absent(void)
+{
+	return paths.set && (!paths.verbs || !paths.cm);
+}
+
 static int missing(void)
 {
-	const char *why = dlerror();
+	const char *why = is_absent() ? "not found on this machine" : dlerror();
 
 	return srdma_error_set(-ENOTSUP,
 			       "a leg over RDMA needs libibverbs and "
@@ -35,29 +53,60 @@ static int missing(void)
 			       why ? why : "unknown");
 }
 
-/* The library is never closed: devices that it opened may be in use. */
-static int load(struct srdma_rdma *rdma, const char *library,
-		const struct function *functions, size_t count)
+static int find(void *handle, const char *name, void *field)
 {
-	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	void *found = dlsym(handle, name);
 
-	if (!handle)
+	if (!found)
 		return missing();
-	for (size_t i = 0; i < count; i++) {
-		void *found = dlsym(handle, functions[i].name);
-
-		if (!found)
-			return missing();
-		memcpy((char *)rdma + functions[i].at, &found, sizeof(found));
-	}
+	memcpy(field, &found, sizeof(found));
 	return 0;
 }
 
+static int find_all(struct srdma_rdma *rdma, void *handle,
+		    const struct function *functions, size_t count)
+{
+	int r = handle ? 0 : missing();
+
+	for (size_t i = 0; i < count && !r; i++)
+		r = find(handle, functions[i].name,
+			 (char *)rdma + functions[i].at);
+	return r;
+}
+
+enum { MODE = RTLD_NOW | RTLD_LOCAL };
+
+static void *open_verbs(void)
+{
+	return paths.set ? dlmopen(LM_ID_NEWLM, paths.verbs, MODE)
+			 : dlopen("libibverbs.so.1", MODE);
+}
+
+/* It finds libibverbs by its name, in the namespace of that. */
+static void *open_cm(void *verbs)
+{
+	Lmid_t namespace;
+
+	if (!paths.set)
+		return dlopen("librdmacm.so.1", MODE);
+	return dlinfo(verbs, RTLD_DI_LMID, &namespace)
+		       ? NULL
+		       : dlmopen(namespace, paths.cm, MODE);
+}
+
+/* The libraries are never closed: devices that they opened may be in use. */
 static int load_both(struct srdma_rdma *rdma)
 {
-	int r = load(rdma, "libibverbs.so.1", of_verbs, VERBS_COUNT);
+	void *verbs;
+	int r;
 
-	return r ? r : load(rdma, "librdmacm.so.1", of_cm, CM_COUNT);
+	if (is_absent())
+		return missing();
+	verbs = open_verbs();
+	r = find_all(rdma, verbs, of_verbs, VERBS_COUNT);
+	if (!r)
+		r = find(verbs, "__errno_location", &rdma->errno_location);
+	return r ? r : find_all(rdma, open_cm(verbs), of_cm, CM_COUNT);
 }
 
 int srdma_rdma_load(const struct srdma_rdma **out)

@@ -33,7 +33,29 @@
 struct srdma_rdma {
 	SRDMA_RDMA_VERBS(SRDMA_RDMA_IBV_FIELD)
 	SRDMA_RDMA_CM(SRDMA_RDMA_CM_FIELD)
+	/* Where these functions leave errno: a libc of their own, if they are in
+	 * a namespace of their own. */
+	int *(*errno_location)(void);
 };
+
+/* errno as the functions of the table set it. */
+static inline int srdma_rdma_errno(const struct srdma_rdma *rdma)
+{
+	return *rdma->errno_location();
+}
+
+static inline void srdma_rdma_clear_errno(const struct srdma_rdma *rdma)
+{
+	*rdma->errno_location() = 0;
+}
+
+/*
+ * The process itself is named libibverbs.so.1 and librdmacm.so.1 (docs/run.md
+ * 7). Those of the system, with these paths, are loaded in a link namespace of
+ * their own. Before the first srdma_rdma_load(); the texts must stay. NULL: the
+ * machine has none, and legs over RDMA are refused.
+ */
+void srdma_rdma_set_paths(const char *verbs, const char *cm);
 
 /*
  * The functions, loaded once per process. 0; -ENOTSUP, with an error text: a

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +26,15 @@ SIZE_MAX = 16_383  # bytes of the variable
 PEERS_MAX, ALLOWED_MAX = 64, 16  # of entries, of identities in one
 KEYS, PEER_KEYS = {"worker", "agent", "identity", "peer"}, {"gid", "allow"}
 LIBRARY = "libibverbs.so.1"
+# Of the system, for legs over RDMA: the program's own have these names (docs/run.md 7).
+SYSTEM = ("libibverbs.so.1", "librdmacm.so.1")
+# A program that loads libraries and prints the files that it has mapped.
+LOAD = """
+import ctypes, sys
+for name in sys.argv[1:]:
+    ctypes.CDLL(name)
+print(open("/proc/self/maps").read())
+"""
 FOLDERS = ("/usr/local/lib/srdma/run", "/usr/lib/srdma/run")
 
 
@@ -37,9 +48,11 @@ class RunPolicy:
     identity: str
     peers: Mapping[str, tuple[str, ...]]
 
-    def variable(self) -> str:
-        """The value of $SRDMA_RUN. Raises LocalError if it is too long."""
+    def variable(self, system: Mapping[str, Path]) -> str:
+        """The value of $SRDMA_RUN. system: system_libraries(). Raises LocalError if it is too
+        long."""
         lines = [f"worker={self.worker}", f"agent={self.agent}", f"identity={self.identity}"]
+        lines += [f"{name.split('.')[0]}={path}" for name, path in system.items()]
         lines += [f"peer={gids} {' '.join(allowed)}" for gids, allowed in self.peers.items()]
         text = "".join(f"{line}\n" for line in lines)
         if len(text.encode()) > SIZE_MAX:
@@ -84,11 +97,26 @@ def find_library() -> Path:
     )
 
 
+def system_libraries(library: Path) -> dict[str, Path]:
+    """Names and paths of the libraries of the system; none if one of them is not installed. A
+    process loads them that does not see those of `library`: this one may have been started by
+    `srdma run` itself."""
+    command = [sys.executable, "-I", "-c", LOAD, *SYSTEM]
+    clean = dict(os.environ)
+    for variable in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
+        words = os.environ.get(variable, "").split(":")
+        clean[variable] = ":".join(word for word in words if not word.startswith(str(library)))
+    loaded = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
+    paths = [Path(line.split(maxsplit=5)[5]) for line in loaded.stdout.splitlines() if "/" in line]
+    found = {name: path for name in SYSTEM for path in paths if path.name.startswith(name)}
+    return found if len(found) == len(SYSTEM) else {}
+
+
 def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
     """The environment of a program: linked programs and those that load libibverbs later find
     srdma's."""
     made = dict(os.environ)
-    made[VARIABLE] = policy.variable()
+    made[VARIABLE] = policy.variable(system_libraries(library))
     made["LD_LIBRARY_PATH"] = ":".join(
         filter(None, (str(library), os.environ.get("LD_LIBRARY_PATH")))
     )

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "host/rdma.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 
@@ -41,6 +42,7 @@ static struct verbs_device *make_device(void)
 		free(d);
 		return NULL;
 	}
+	srdma_rdma_set_paths(d->policy.libibverbs, d->policy.librdmacm);
 	d->ibv.node_type = IBV_NODE_CA;
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	strcpy(d->ibv.name, "srdma0");

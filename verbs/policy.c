@@ -56,7 +56,9 @@ static const char *read_line(struct verbs_policy *p, char *line)
 		const char **value;
 	} texts[] = { { "worker", &p->worker },
 		      { "agent", &p->agent },
-		      { "identity", &p->identity } };
+		      { "identity", &p->identity },
+		      { "libibverbs", &p->libibverbs },
+		      { "librdmacm", &p->librdmacm } };
 	char *value = strchr(line, '=');
 
 	if (!value)

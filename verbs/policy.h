@@ -18,6 +18,8 @@ struct verbs_peer {
 
 struct verbs_policy {
 	const char *worker, *agent, *identity;
+	/* Paths of the system's libraries, for a leg over RDMA. NULL: none. */
+	const char *libibverbs, *librdmacm;
 	struct verbs_peer peers[VERBS_PEERS];
 	unsigned n;
 	char text[VERBS_POLICY_LEN]; /* the strings point into it */

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,25 +141,39 @@ PEER = '[[peer]]\ngid = "{gid}"\nagent = {port}\nidentity = "{identity}"\n'
 NAME = '[[identity]]\nname = "{name}"\npath = "{name}"\n'  # another one of the same identity
 
 
+# Starts the worker of a host, by its name, with options: its control socket.
+StartWorker = Callable[[str, Sequence[str]], Path]
+
+
 @contextlib.contextmanager
-def gid_hosts(pki: Path, folder: Path) -> Iterator[Place]:
-    """Hosts a and b, each with a worker, whose policies know each other's GIDs."""
+def gid_hosts(
+    pki: Path,
+    folder: Path,
+    start_worker: StartWorker | None = None,
+    gids: Mapping[str, tuple[str, str]] = GIDS,
+) -> Iterator[Place]:
+    """Hosts a and b, each with a worker, whose policies know each other's GIDs. start_worker:
+    default: an embedded one with three threads."""
     port = free_port()
     for file in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
         (folder / file).write_bytes((pki / file).read_bytes())
-    peers = "".join(PEER.format(gid=gid, port=port, identity=uri) for gid, uri in GIDS.values())
+    peers = "".join(PEER.format(gid=gid, port=port, identity=uri) for gid, uri in gids.values())
     with contextlib.ExitStack() as stack:
+
+        def embedded(name: str, options: Sequence[str]) -> Path:
+            worker = daemon.worker(folder, name, *options, "--workers", "3")
+            return stack.enter_context(worker).control
+
         agents, hosts = [], []
-        for name, (gid, _) in GIDS.items():
-            options = ("--gid", gid, "--workers", "3")
-            worker = stack.enter_context(daemon.worker(folder, name, *options))
+        for name, (gid, _) in gids.items():
+            worker = (start_worker or embedded)(name, ("--gid", gid))
             more, listen = peers + NAME.format(name=name), f"{gid}:{port}"
-            agent = start(folder, name, worker.control, listen=listen, peers=more)
+            agent = start(folder, name, worker, listen=listen, peers=more)
             stack.callback(agent.kill)
             agents.append(agent)
-            ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
+            ctx = stack.enter_context(srdma.Context(worker, agent=agent.socket))
             hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
-        yield Place(*hosts, (agents[0], agents[1]), GIDS["b"][0])
+        yield Place(*hosts, (agents[0], agents[1]), gids["b"][0])
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -31,15 +31,15 @@ Ended = tuple[int, str]
 
 @dataclass
 class Hosts:
-    """Two hosts, and a file run.toml for each. `peer`: the GID of host b, and its programs."""
+    """Two hosts, and a file run.toml for each. network: of their GIDs."""
 
     place: Place
     folder: Path
+    network: str = "127.0.0.0/8"
 
-    def config(
-        self, name: str, *, allow: str = "spiffe://test/*", gid: str = "127.0.0.0/8"
-    ) -> Path:
+    def config(self, name: str, *, allow: str = "spiffe://test/*", gid: str = "") -> Path:
         host, agent = self._of(name)
+        gid = gid or self.network
         path = self.folder / f"run-{name}.toml"
         path.write_text(
             f'worker = "{host.ctx.path}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'

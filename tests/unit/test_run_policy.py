@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
@@ -33,8 +34,10 @@ def write(folder: Path, text: str) -> Path:
 
 def test_variable(tmp_path: Path) -> None:
     policy = run_policy.read(write(tmp_path, GOOD))
-    assert policy.variable() == (
-        "worker=/w\nagent=/a\nidentity=host-a\npeer=10.0.0.0/24 spiffe://x/a spiffe://x/*\n"
+    system = {"libibverbs.so.1": Path("/v"), "librdmacm.so.1": Path("/c")}
+    assert policy.variable(system) == (
+        "worker=/w\nagent=/a\nidentity=host-a\nlibibverbs=/v\nlibrdmacm=/c\n"
+        "peer=10.0.0.0/24 spiffe://x/a spiffe://x/*\n"
         "peer=fd00::1 spiffe://x/b\n"
     )
 
@@ -94,7 +97,7 @@ def test_too_long(tmp_path: Path) -> None:
     long = "/" + "w" * run_policy.SIZE_MAX
     policy = run_policy.read(write(tmp_path, GOOD.replace("/w", long)))
     with pytest.raises(LocalError, match="more than 16383 bytes"):
-        policy.variable()
+        policy.variable({})
 
 
 def test_limits_are_those_of_the_library() -> None:
@@ -122,8 +125,21 @@ def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run_policy.environment(policy, Path("/lib/run"))
     assert made["LD_LIBRARY_PATH"] == "/lib/run:/mine"
     assert made["LD_PRELOAD"] == "/lib/run/libibverbs.so.1"
-    assert made["SRDMA_RUN"] == policy.variable()
+    system = run_policy.system_libraries(Path("/lib/run"))
+    assert made["SRDMA_RUN"] == policy.variable(system)
     assert made["PATH"] == os.environ["PATH"]
+
+
+def test_libraries_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other libraries with their names come first in the paths, as below `srdma run`."""
+    for name in run_policy.SYSTEM:
+        (tmp_path / name).touch()
+        ctypes.CDLL(name)  # installed by .ci/setup
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:/mine")
+    assert run_policy.system_libraries(Path("/other")) == {}
+    found = run_policy.system_libraries(tmp_path)
+    assert list(found) == list(run_policy.SYSTEM)
+    assert all(path.is_file() and path.parent != tmp_path for path in found.values())
 
 
 def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -438,6 +438,7 @@ static const struct srdma_rdma table = {
 	.get_cm_event = get_cm_event,
 	.ack_cm_event = ack_cm_event,
 	.event_str = event_str,
+	.errno_location = __errno_location,
 };
 
 int fake_rdma_load(const struct srdma_rdma **out)

@@ -39,6 +39,19 @@ static void test_settings_are_read(void **state)
 	assert_string_equal(p.peers[0].allowed[1], "spiffe://x/b");
 }
 
+static void test_libraries_are_optional(void **state)
+{
+	struct verbs_policy p;
+
+	(void)state;
+	assert_null(read_text(&p, BASE));
+	assert_null(p.libibverbs);
+	assert_null(p.librdmacm);
+	assert_null(read_text(&p, BASE "libibverbs=/v\nlibrdmacm=/c\n"));
+	assert_string_equal(p.libibverbs, "/v");
+	assert_string_equal(p.librdmacm, "/c");
+}
+
 static void test_bad_policies_are_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -120,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_settings_are_read),
+		cmocka_unit_test(test_libraries_are_optional),
 		cmocka_unit_test(test_bad_policies_are_refused),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_narrowest_range_counts),
