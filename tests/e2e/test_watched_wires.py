@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import srdma
 from srdma.embedded import Embedded
-from tests.e2e.conftest import WAIT, A, B
+from tests.e2e.conftest import A, B
 from tests.e2e.logged import logged_connection, work
+from tests.e2e.watch import ROOT, Watch
 from tests.ports import free_port
-
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="capturing needs root")
-
-
-class Watch:
-    """A running `srdma verify-wire --json`."""
-
-    def __init__(self, *words: str) -> None:
-        command = [sys.executable, "-m", "srdma", "verify-wire", "--json", *words]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout
-        assert json.loads(self._process.stdout.readline()) == {"watching": True}
-
-    def stop(self) -> tuple[int, dict[str, Any]]:
-        """Ctrl-C. Returns the exit code and the report."""
-        self._process.send_signal(signal.SIGINT)
-        out, _ = self._process.communicate(timeout=WAIT)
-        return self._process.returncode, json.loads(out)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def logs(folder: Path) -> list[str]:
