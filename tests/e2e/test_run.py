@@ -19,6 +19,7 @@ from tests.e2e.conftest import WAIT, Host
 from tests.ports import free_port
 
 LIBRARY = Path("build/run/libibverbs.so.1")
+LIMIT = 4 * WAIT  # seconds until a program hangs: perftest polls, and a busy machine is slow
 REFUSALS = Path("build/tests/e2e/verbs/refusals")
 
 pytestmark = [
@@ -88,7 +89,7 @@ def _lines(path: Path) -> list[str]:
 
 def _end(process: subprocess.Popen[str]) -> Ended:
     try:
-        out, _ = process.communicate(timeout=WAIT)
+        out, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         out, _ = process.communicate()
