@@ -51,7 +51,7 @@ struct srdma_host {
 	struct host_qp *failed_qps; /* list */
 };
 
-static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
+static struct host_qp **qp_slot(const struct srdma_host *h, uint32_t qpn)
 {
 	struct host_qp **at = &h->qps[srdma_hash_bucket(qpn, h->buckets - 1)];
 
@@ -236,6 +236,13 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		return (int)len;
 	memcpy(slot + SRDMA_DESC_LEN, payload, wr->length);
 	return (int)(len + wr->length);
+}
+
+uint32_t srdma_host_send_room(const struct srdma_host *h, uint32_t qpn)
+{
+	const struct host_qp *qp = *qp_slot(h, qpn);
+
+	return qp ? qp->sq.depth - (uint32_t)(qp->sq.tail - qp->sq.head) : 0;
 }
 
 int srdma_host_owes(const struct srdma_host *h)

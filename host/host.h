@@ -72,6 +72,9 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		    const void *payload, uint8_t *slot);
 
+/* Requests that can be posted to the QP before -ENOSPC; 0: no such QP. */
+uint32_t srdma_host_send_room(const struct srdma_host *h, uint32_t qpn);
+
 /* 1 if a CREDIT descriptor is due: at least half of the ring was consumed since
  * the last descriptor. */
 int srdma_host_owes(const struct srdma_host *h);

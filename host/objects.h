@@ -92,6 +92,9 @@ int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
  */
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason);
 
+/* Requests that the QP can take until a completion of it is polled. */
+uint32_t srdma_qp_send_room(const struct srdma_qp *qp);
+
 /* 1 if the worker or the leg of the PD has ended. Fails the outstanding
  * requests of the PD then. */
 int srdma_pd_gone(struct srdma_pd *pd);

@@ -192,6 +192,11 @@ static int post(struct srdma_pd *pd, const struct srdma_desc *d,
 	return r <= 0 ? r : pd->leg->ops->post(pd->leg, (uint32_t)r);
 }
 
+uint32_t srdma_qp_send_room(const struct srdma_qp *qp)
+{
+	return srdma_host_send_room(qp->pd->host, qp->made.qp.qpn);
+}
+
 static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
 {
 	const unsigned known =

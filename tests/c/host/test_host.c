@@ -271,6 +271,7 @@ static void test_depth_per_queue(void **state)
 	for (int i = 1; i < DEPTH; i++)
 		assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1),
 				 SRDMA_DESC_LEN);
+	assert_int_equal(srdma_host_send_room(n->host, QPN), 0);
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), -ENOSPC);
 	for (int i = 0; i < DEPTH; i++)
 		assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1),
@@ -280,6 +281,8 @@ static void test_depth_per_queue(void **state)
 	complete(n, first, SRDMA_WC_SEND);
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), -ENOSPC);
 	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(srdma_host_send_room(n->host, QPN), 1);
+	assert_int_equal(srdma_host_send_room(n->host, OTHER), 0);
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), SRDMA_DESC_LEN);
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), -ENOSPC);
 }
