@@ -236,7 +236,7 @@ $(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
 	@mkdir -p $(@D)
 	$(Q)$(LIKE_A_USER)
 
-$(RUN_TEST): $(BUILD)/%: %.c
+$(RUN_TEST): $(BUILD)/%: %.c $(wildcard tests/e2e/verbs/*.h)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(ALL_LDFLAGS) -o $@ $< -libverbs -lcmocka

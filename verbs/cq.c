@@ -83,9 +83,27 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	wait_acknowledged(cq);
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_cond_destroy(&cq->ibv.cond);
+	verbs_poll_free(cq->poll);
 	free(cq->wcs);
 	free(cq);
 	return 0;
+}
+
+/* The ring has room for the depths of the queues in any case, so that only the
+ * number changes that the program sees. */
+int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	const struct verbs_cq *cq = (const struct verbs_cq *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int err = EINVAL;
+
+	pthread_mutex_lock(&root->lock);
+	if (cqe >= 1 && cqe <= VERBS_CQE_MAX && (uint32_t)cqe >= cq->count) {
+		ibv->cqe = cqe;
+		err = 0;
+	}
+	pthread_mutex_unlock(&root->lock);
+	return err;
 }
 
 /* --- the queue --------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* The device srdma0: the worker that the policy names. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,12 @@ enum {
 	MR_MAX = 1 << 20,
 	RD_ATOMIC = 16,
 	MTU = 4096,
+	VENDOR = 0x027264, /* an OUI of IEEE 802 that is administered locally */
 	VENDOR_PART = 1,
 	PHYS_LINK_UP = 5,
 	WIDTH_4X = 2,
 	SPEED_25G = 32,
+	GID_TYPE_ROCE_V2 = 1, /* as sysfs numbers them */
 };
 
 /* --- the list ------------------------------------------------------------------- */
@@ -52,11 +55,22 @@ static struct verbs_device *make_device(void)
 	return d;
 }
 
+/* Network byte order. */
+static __be64 guid_of(const struct srdma_device_attr *attr)
+{
+	__be64 guid;
+
+	memcpy(&guid, attr->gid + sizeof(attr->gid) - sizeof(guid),
+	       sizeof(guid));
+	return guid;
+}
+
 /* The only device, which exists from the first success on. */
 static struct verbs_device *the_device(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static struct verbs_device *device;
+	struct srdma_device_attr attr;
 	struct srdma_device *worker;
 
 	pthread_mutex_lock(&lock);
@@ -70,7 +84,11 @@ static struct verbs_device *the_device(void)
 		explain(device->policy.worker, srdma_error_text());
 		return NULL;
 	}
+	srdma_query_device(worker, &attr);
 	srdma_close_device(worker);
+	pthread_mutex_lock(&lock);
+	device->guid = guid_of(&attr);
+	pthread_mutex_unlock(&lock);
 	return device;
 }
 
@@ -116,6 +134,10 @@ static void set_operations(struct verbs_root *root)
 
 	root->ctx.sz = sizeof(root->ctx);
 	root->ctx.query_port = query_port;
+	root->ctx.query_device_ex = verbs_query_device_ex;
+	root->ctx.query_rt_values = verbs_query_rt_values;
+	root->ctx.create_cq_ex = verbs_create_cq_ex;
+	root->ctx.create_qp_ex = verbs_create_qp_ex;
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	c->ops.poll_cq = verbs_poll_cq;
 	c->ops.req_notify_cq = verbs_req_notify_cq;
@@ -132,13 +154,20 @@ static int open_worker(struct verbs_root *root)
 		return verbs_error(r);
 	srdma_query_device(root->device, &root->attr);
 	root->ctx.context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-	return root->ctx.context.async_fd < 0 ? errno : 0;
+	/* There is no device file. Programs that share a device duplicate its
+	 * descriptor before ibv_import_device(). */
+	root->ctx.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	return root->ctx.context.async_fd < 0 || root->ctx.context.cmd_fd < 0
+		       ? errno
+		       : 0;
 }
 
 static void release(struct verbs_root *root)
 {
 	if (root->ctx.context.async_fd >= 0)
 		close(root->ctx.context.async_fd);
+	if (root->ctx.context.cmd_fd >= 0)
+		close(root->ctx.context.cmd_fd);
 	srdma_close_device(root->device);
 	pthread_mutex_destroy(&root->ctx.context.mutex);
 	pthread_mutex_destroy(&root->lock);
@@ -187,6 +216,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.fw_ver = "srdma",
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = 4096,
+		.vendor_id = VENDOR,
 		.vendor_part_id = VENDOR_PART,
 		.max_qp = 1024,
 		.max_qp_wr = SRDMA_DEPTH_MAX,
@@ -204,7 +234,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_pkeys = 1,
 		.phys_port_cnt = 1,
 	};
-	memcpy(&attr->node_guid, root->attr.gid + 8, sizeof(attr->node_guid));
+	attr->node_guid = guid_of(&root->attr);
 	attr->sys_image_guid = attr->node_guid;
 	return 0;
 }
@@ -274,6 +304,22 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 	return 0;
 }
 
+/* A private function that pyverbs uses. */
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
+		       unsigned index, uint32_t *type);
+
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
+		       unsigned index, uint32_t *type)
+{
+	(void)context;
+	if (bad_index(port_num, index)) {
+		errno = EINVAL;
+		return -1;
+	}
+	*type = GID_TYPE_ROCE_V2;
+	return 0;
+}
+
 ssize_t _ibv_query_gid_table(struct ibv_context *context,
 			     struct ibv_gid_entry *entries, size_t max_entries,
 			     uint32_t flags, size_t entry_size)
@@ -307,6 +353,5 @@ int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num,
 
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	(void)device;
-	return 0; /* known of an open device only: ibv_query_device() */
+	return ((const struct verbs_device *)device)->guid;
 }

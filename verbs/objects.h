@@ -27,6 +27,7 @@ struct verbs_qp;
 struct verbs_device {
 	struct ibv_device ibv;
 	struct verbs_policy policy;
+	__be64 guid;
 };
 
 struct verbs_root {
@@ -62,7 +63,12 @@ struct verbs_channel {
 };
 
 struct verbs_cq {
-	struct ibv_cq ibv;
+	/* The fields of ibv_cq are the first ones of ibv_cq_ex. */
+	union {
+		struct ibv_cq ibv;
+		struct ibv_cq_ex ex;
+	};
+	struct verbs_poll *poll; /* NULL: not of ibv_create_cq_ex() */
 	struct verbs_cq *channel_next;
 	unsigned users; /* queues */
 	/* Completions that were taken from a leg for this CQ: a ring with room
@@ -76,8 +82,12 @@ struct verbs_cq {
 };
 
 struct verbs_qp {
-	struct ibv_qp ibv;
-	struct verbs_qp *next; /* in the bucket */
+	union {
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
+	struct verbs_batch *batch; /* NULL: it has no functions ibv_wr_*() */
+	struct verbs_qp *next;	   /* in the bucket */
 	struct srdma_qp *qp;
 	struct srdma_connection *connection; /* NULL: none */
 	int connecting;			     /* 1: no keys yet */
@@ -108,6 +118,33 @@ void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);
 /* Takes what has arrived on all legs. */
 void verbs_collect(struct verbs_root *root);
+
+/* --- cq_ex.c -------------------------------------------------------------------- */
+
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context,
+				     struct ibv_cq_init_attr_ex *attr);
+/* NULL is allowed. */
+void verbs_poll_free(struct verbs_poll *p);
+
+/* --- qp_ex.c -------------------------------------------------------------------- */
+
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context,
+				  struct ibv_qp_init_attr_ex *attr);
+
+/* --- batch.c -------------------------------------------------------------------- */
+
+/* Gives the QP the functions ibv_wr_*(). 0 or ENOMEM. */
+int verbs_batch_create(struct verbs_qp *qp);
+/* NULL is allowed. */
+void verbs_batch_free(struct verbs_batch *b);
+
+/* --- device_ex.c ---------------------------------------------------------------- */
+
+int verbs_query_device_ex(struct ibv_context *context,
+			  const struct ibv_query_device_ex_input *input,
+			  struct ibv_device_attr_ex *attr, size_t size);
+int verbs_query_rt_values(struct ibv_context *context,
+			  struct ibv_values_ex *values);
 
 /* --- channel.c ---------------------------------------------------------------- */
 
@@ -145,6 +182,8 @@ struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num);
 
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		    struct ibv_send_wr **bad_wr);
+/* Posts n requests, or none: 0 or errno. */
+int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		    struct ibv_recv_wr **bad_wr);
 int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

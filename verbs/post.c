@@ -74,21 +74,42 @@ static int send_one(struct verbs_qp *qp, const struct ibv_send_wr *wr)
 	return err ? err : post_error(srdma_post_send(qp->qp, &w, NULL));
 }
 
+/* Posts the list at *wr, which becomes the request that failed. */
+static int send_list(struct verbs_qp *qp, struct ibv_send_wr **wr)
+{
+	int err = 0;
+
+	if (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
+		return EINVAL;
+	while (*wr && !err) {
+		err = send_one(qp, *wr);
+		*wr = err ? *wr : (*wr)->next;
+	}
+	return err;
+}
+
 int verbs_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 		    struct ibv_send_wr **bad_wr)
 {
-	struct verbs_qp *qp = (struct verbs_qp *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
-	int err = 0;
+	int err;
 
 	pthread_mutex_lock(&root->lock);
-	if (ibv->state != IBV_QPS_RTS && ibv->state != IBV_QPS_ERR)
-		err = EINVAL;
-	for (; wr && !err; wr = err ? wr : wr->next)
-		err = send_one(qp, wr);
+	err = send_list((struct verbs_qp *)ibv, &wr);
 	pthread_mutex_unlock(&root->lock);
 	if (err && bad_wr)
 		*bad_wr = wr;
+	return err;
+}
+
+int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n)
+{
+	struct verbs_root *root = verbs_root_of(qp->ibv.context);
+	int err;
+
+	pthread_mutex_lock(&root->lock);
+	err = srdma_qp_send_room(qp->qp) < n ? ENOMEM : send_list(qp, &wr);
+	pthread_mutex_unlock(&root->lock);
 	return err;
 }
 

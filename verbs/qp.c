@@ -155,6 +155,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 		return verbs_error(r);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
+	verbs_batch_free(qp->batch);
 	free(qp->flushed);
 	free(qp);
 	return 0;

@@ -20,7 +20,7 @@ from tests.ports import free_port
 
 LIBRARY = Path("build/run/libibverbs.so.1")
 LIMIT = 4 * WAIT  # seconds until a program hangs: perftest polls, and a busy machine is slow
-REFUSALS = Path("build/tests/e2e/verbs/refusals")
+PROGRAMS = Path("build/tests/e2e/verbs")
 
 pytestmark = [
     pytest.mark.slow,
@@ -162,10 +162,12 @@ def test_device_is_shown(hosts: Hosts) -> None:
     assert "PORT_ACTIVE" in out
 
 
-def test_functions_and_refusals(hosts: Hosts) -> None:
-    if not REFUSALS.exists():
-        pytest.skip(f"no {REFUSALS}: make host-tests")
-    code, out = _end(hosts.start("a", [str(REFUSALS)]))
+@pytest.mark.parametrize("name", ["refusals", "extended"])
+def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
+    program = PROGRAMS / name
+    if not program.exists():
+        pytest.skip(f"no {program}: make host-tests")
+    code, out = _end(hosts.start("a", [str(program)]))
     assert code == 0, out
 
 

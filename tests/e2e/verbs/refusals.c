@@ -2,47 +2,9 @@
  * Functions of libibverbs as a program sees them, and what they refuse (docs/run.md
  * 4). tests/e2e/test_run.py starts it by `srdma run`. No peer is needed.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "open.h"
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
 #include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <stdlib.h>
-
-enum { DEPTH = 4, LENGTH = 4096 };
-
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static char memory[LENGTH];
-
-static int setup(void **state)
-{
-	int n;
-	struct ibv_device **list = ibv_get_device_list(&n);
-
-	(void)state;
-	if (!list || n != 1)
-		return -1;
-	ctx = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
-	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	return pd ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	if (ibv_close_device(ctx) != EBUSY || ibv_dealloc_pd(pd))
-		return -1;
-	return ibv_close_device(ctx);
-}
 
 static void test_device(void **state)
 {
@@ -227,15 +189,6 @@ static void test_depths_of_a_pd(void **state)
 
 /* --- states ---------------------------------------------------------------------- */
 
-static int to_init(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-
-	return ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				     IBV_QP_ACCESS_FLAGS);
-}
-
 static int to_rtr(struct ibv_qp *qp, uint8_t last, int is_global)
 {
 	struct ibv_qp_attr attr = {
@@ -252,13 +205,6 @@ static int to_rtr(struct ibv_qp *qp, uint8_t last, int is_global)
 				     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				     IBV_QP_MAX_DEST_RD_ATOMIC |
 				     IBV_QP_MIN_RNR_TIMER);
-}
-
-static int to(struct ibv_qp *qp, enum ibv_qp_state state)
-{
-	struct ibv_qp_attr attr = { .qp_state = state };
-
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 static void test_illegal_transitions(void **state)

@@ -1,0 +1,139 @@
+/*
+ * CQs of ibv_create_cq_ex(), which are polled one completion at a time:
+ * start_poll, next_poll and end_poll. Between the first and the last of them the
+ * CQ is locked for other threads (ibv_create_cq_ex(3)).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+struct verbs_poll {
+	pthread_mutex_t lock;
+	struct ibv_wc wc; /* the current completion */
+};
+
+_Static_assert(offsetof(struct ibv_cq, async_events_completed) ==
+		       offsetof(struct ibv_cq_ex, async_events_completed),
+	       "an ibv_cq_ex begins as an ibv_cq");
+
+static struct verbs_poll *poll_of(struct ibv_cq_ex *ex)
+{
+	return ((struct verbs_cq *)ex)->poll;
+}
+
+/* --- moving ---------------------------------------------------------------------- */
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+	struct ibv_wc *wc = &poll_of(ex)->wc;
+
+	if (verbs_poll_cq(ibv_cq_ex_to_cq(ex), 1, wc) != 1)
+		return ENOENT;
+	ex->wr_id = wc->wr_id;
+	ex->status = wc->status;
+	return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	int err;
+
+	if (attr->comp_mask)
+		return EINVAL;
+	if (pthread_mutex_lock(&poll_of(ex)->lock)) /* this thread polls it */
+		return EINVAL;
+	err = next_poll(ex);
+	if (err)
+		pthread_mutex_unlock(&poll_of(ex)->lock);
+	return err;
+}
+
+/* Has no effect if the calling thread did not start. */
+static void end_poll(struct ibv_cq_ex *ex)
+{
+	pthread_mutex_unlock(&poll_of(ex)->lock);
+}
+
+/* --- reading --------------------------------------------------------------------- */
+
+#define READ(TYPE, NAME, FIELD)                                                \
+	static TYPE read_##NAME(struct ibv_cq_ex *ex)                          \
+	{                                                                      \
+		return poll_of(ex)->wc.FIELD;                                  \
+	}
+
+READ(enum ibv_wc_opcode, opcode, opcode)
+READ(uint32_t, vendor_err, vendor_err)
+READ(uint32_t, byte_len, byte_len)
+READ(__be32, imm_data, imm_data)
+READ(uint32_t, qp_num, qp_num)
+READ(uint32_t, src_qp, src_qp)
+READ(unsigned, wc_flags, wc_flags)
+READ(uint32_t, slid, slid)
+READ(uint8_t, sl, sl)
+READ(uint8_t, dlid_path_bits, dlid_path_bits)
+
+static void set_functions(struct ibv_cq_ex *ex)
+{
+	ex->start_poll = start_poll;
+	ex->next_poll = next_poll;
+	ex->end_poll = end_poll;
+	ex->read_opcode = read_opcode;
+	ex->read_vendor_err = read_vendor_err;
+	ex->read_byte_len = read_byte_len;
+	ex->read_imm_data = read_imm_data;
+	ex->read_qp_num = read_qp_num;
+	ex->read_src_qp = read_src_qp;
+	ex->read_wc_flags = read_wc_flags;
+	ex->read_slid = read_slid;
+	ex->read_sl = read_sl;
+	ex->read_dlid_path_bits = read_dlid_path_bits;
+}
+
+/* --- life ------------------------------------------------------------------------ */
+
+static int check(const struct ibv_cq_init_attr_ex *attr)
+{
+	const uint32_t flags =
+		attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+
+	if ((attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
+	    (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
+	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
+		return EOPNOTSUPP;
+	return attr->cqe > VERBS_CQE_MAX || attr->comp_vector ? EINVAL : 0;
+}
+
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context,
+				     struct ibv_cq_init_attr_ex *attr)
+{
+	struct verbs_poll *p;
+	struct verbs_cq *cq;
+	int err = check(attr);
+
+	if (err)
+		return verbs_null(err);
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return verbs_null(ENOMEM);
+	cq = (struct verbs_cq *)ibv_create_cq(
+		context, (int)attr->cqe, attr->cq_context, attr->channel, 0);
+	if (!cq) {
+		free(p);
+		return NULL;
+	}
+	verbs_check_lock_init(&p->lock);
+	cq->poll = p;
+	set_functions(&cq->ex);
+	return &cq->ex;
+}
+
+void verbs_poll_free(struct verbs_poll *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}

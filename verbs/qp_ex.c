@@ -1,0 +1,62 @@
+/* ibv_create_qp_ex(), and QPs with the functions ibv_wr_*() (batch.c). */
+#include <errno.h>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+enum {
+	KNOWN = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+		IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+	OPERATIONS = IBV_QP_EX_WITH_RDMA_WRITE |
+		     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+		     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+		     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+		     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+};
+
+static int check(const struct ibv_qp_init_attr_ex *attr)
+{
+	const uint32_t mask = attr->comp_mask;
+
+	if ((mask & ~(uint32_t)KNOWN) ||
+	    (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags) ||
+	    (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
+	     attr->send_ops_flags & ~(uint64_t)OPERATIONS))
+		return EOPNOTSUPP;
+	return mask & IBV_QP_INIT_ATTR_PD && attr->pd ? 0 : EINVAL;
+}
+
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context,
+				  struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp_init_attr init = { .qp_context = attr->qp_context,
+					 .send_cq = attr->send_cq,
+					 .recv_cq = attr->recv_cq,
+					 .srq = attr->srq,
+					 .cap = attr->cap,
+					 .qp_type = attr->qp_type,
+					 .sq_sig_all = attr->sq_sig_all };
+	struct ibv_qp *qp;
+	int err = check(attr);
+
+	(void)context;
+	if (err)
+		return verbs_null(err);
+	qp = ibv_create_qp(attr->pd, &init);
+	if (!qp)
+		return NULL;
+	attr->cap = init.cap;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		err = verbs_batch_create((struct verbs_qp *)qp);
+	if (!err)
+		return qp;
+	ibv_destroy_qp(qp);
+	return verbs_null(err);
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibv)
+{
+	struct verbs_qp *qp = (struct verbs_qp *)ibv;
+
+	return qp->batch ? &qp->ex : verbs_null(EOPNOTSUPP);
+}
