@@ -12,7 +12,7 @@
 #include "verbs/verbs.h"
 
 enum {
-	FEW = 8, /* requests of a batch, to begin with */
+	FEW = 8, /* requests in a new batch */
 	/* More than a QP may have (qp.c). */
 	SGES = SRDMA_INLINE_MAX / sizeof(struct ibv_sge),
 	ATOMIC_LEN = 8,
