@@ -7,13 +7,14 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import cbor2
 
 from srdma import plain_cbor
 from srdma.agent.accounts import User
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
+from srdma.agent.tasks import Closed
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
@@ -276,6 +277,13 @@ class Absent:
 
     def report(self, event: str, **fields: Any) -> None:
         """Nobody is there to hear it."""
+
+
+async def until_closed(channel: Channel) -> NoReturn:
+    """Raises Closed at the end of a channel of which no request is expected."""
+    if await channel.message() is not None:
+        raise ExchangeError("config", "a listener takes no requests")
+    raise Closed
 
 
 def _listening(fd: int) -> socket.socket | None:

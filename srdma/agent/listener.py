@@ -23,10 +23,12 @@ from srdma.agent.peers import Peer
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
+from srdma.agent.talks import Talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
+from srdma.keyex.talks import Talk
 from srdma.keyex.tls import Outer
 
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
@@ -134,12 +136,13 @@ class Admission:
         self.rendezvous = Rendezvous(peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
+        self.talks = Talks(audit, peer_at, self.links, lambda: self.rendezvous.gid)
 
     def opened(
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
     ) -> None:
         """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
-        for accept(), or for a call if it names a QP."""
+        for accept(), or for a call if it names a QP, and TALK waits for an answer."""
         meeting = Meeting("server", stream, own, first)
         try:
             match meeting.opening():
@@ -149,13 +152,16 @@ class Admission:
                     self.sessions.wake(meeting, transcript)
                 case Offer(to=To() as to) as offer if stream.version > 1:
                     self.rendezvous.offered(meeting, offer, to)
+                case Talk() as talk:
+                    self.talks.called(meeting, talk)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
                         raise ExchangeError("closed", NO_LISTENER)
                     listener.arrived(meeting)
                 case _:
                     raise ExchangeError(
-                        "state", "the first message of a stream must be OFFER, RESUME or WAKE"
+                        "state",
+                        "the first message of a stream must be OFFER, RESUME, WAKE or TALK",
                     )
         except ExchangeError as error:
             if listener:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from srdma import gid as gids
 from srdma.agent.accounts import User, account, host_of, restricted
 from srdma.agent.audit import Audit, no_audit
-from srdma.agent.channel import Absent, Channel
+from srdma.agent.channel import Absent, Channel, until_closed
 from srdma.agent.closing import close_drained
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
@@ -50,6 +50,7 @@ SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
+FIRST = "connect listen accept rejoin rotate serve talk answer open".split()  # of a channel
 AWAY = "no link to the computer of the worker: see the proxy"
 
 Own = Callable[[], Identity]
@@ -313,11 +314,10 @@ class Service:
                 await self._rotate(channel, Path(path), token, age)
             case {"do": "open", "worker": str(path)}:
                 await self._pass_on(channel, Path(path))
+            case {"do": "serve" | "talk" | "answer", "worker": str(path)}:
+                await self._talk(channel, settings, Path(path))
             case _:
-                raise ExchangeError(
-                    "config",
-                    "a channel begins with connect, listen, accept, rejoin, rotate or open",
-                )
+                raise ExchangeError("config", f"a channel begins with {', '.join(FIRST)}")
         return None
 
     def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:
@@ -341,13 +341,19 @@ class Service:
             raise ExchangeError("config", "no listening TCP socket beside the message")
         listener = Listener(channel, channel.listening, own, self._admission)
         try:
-            await first_of(listener.run(), _until_closed(channel))
+            await first_of(listener.run(), until_closed(channel))
         except Closed:
             pass
         except asyncio.CancelledError as end:
             if WITHDRAWN in end.args:
                 channel.report("error", code="policy", text=WITHDRAWN)
             raise
+
+    async def _talk(self, channel: Channel, settings: Mapping[str, Any], path: Path) -> None:
+        own = self._own(channel, settings)
+        if self._keeper:  # else the GID is not known
+            await self._kept(self._rule.worker_at(path))
+        await self._admission.talks.serve(channel, own, settings)
 
     async def _bound(self, channel: Channel, address: object) -> socket.socket:
         """A listening socket for a program of another computer. Raises ExchangeError."""
@@ -492,9 +498,3 @@ class Service:
             yield worker
         finally:
             self._release(worker)
-
-
-async def _until_closed(channel: Channel) -> NoReturn:
-    if await channel.message() is not None:
-        raise ExchangeError("config", "a listener takes no requests")
-    raise Closed

@@ -31,12 +31,12 @@ from srdma.keyex.offers import (
     suites_of,
     to_of,
 )
+from srdma.keyex.talks import Say, Talk, port_of, say_of, talk_of
 from srdma.native.constants import GROUP_KEY_LEN
 
 VERSION = 1
 MESSAGE_MAX = 65_536
 TEXT_MAX = 512
-PORT_MAX = 65_535
 PROOF_LEN = 32  # bytes, of a RESUME
 COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
@@ -183,6 +183,8 @@ Message = (
     | ClosedMessage
     | ErrorMessage
     | Hello
+    | Talk
+    | Say
 )
 
 
@@ -235,11 +237,15 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
+        case Talk():
+            return message.as_map()
         case _:
             return _as_field(message)
 
 
-def _as_field(message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello) -> dict[str, Any]:
+def _as_field(
+    message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello | Say,
+) -> dict[str, Any]:
     """The messages with one field."""
     match message:
         case Ready():
@@ -254,6 +260,8 @@ def _as_field(message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello) -> 
             return {"closed": True}
         case Hello():
             return {"agent": message.agent}
+        case Say():
+            return {"say": message.data}
 
 
 def _handed_over(handover: Handover) -> dict[str, Any]:
@@ -288,12 +296,14 @@ def decode(raw: bytes) -> Message:
         if word in fields:
             exactly(fields, word.upper(), {word})
             return read(fields)
+    if "talk" in fields:
+        return talk_of(fields)
     if "agent" in fields:
-        return Hello(integer("agent", fields["agent"], 0, PORT_MAX))
+        return Hello(port_of("agent", fields["agent"], 0))
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
-        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, WAKE, CLOSED and HELLO",
+        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, WAKE, CLOSED, SAY, TALK and HELLO",
     )
 
 
@@ -407,6 +417,7 @@ _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "taken": _taken,
     "wake": _wake,
     "closed": _closed,
+    "say": say_of,
 }
 
 

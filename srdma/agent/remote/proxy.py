@@ -32,7 +32,8 @@ PAUSE_LEAST, PAUSE_MOST = 0.1, 5.0  # seconds between two attempts to connect
 PATIENCE = 5.0  # seconds after the end of a link, for which programs wait for another one
 ANOTHER = ExchangeError("policy", "the file of the proxy names another NIC")
 WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
-NAMED = {"connect", "accept", "listen", "rejoin"}  # first messages with the name of an identity
+# First messages with the name of an identity.
+NAMED = {"connect", "accept", "listen", "rejoin", "serve", "talk", "answer"}
 
 
 class Proxy:
