@@ -53,6 +53,7 @@ OFFLOAD_SRC := $(wildcard offload/*.c)
 # srdma-control. Without libssl or libcbor it is not built.
 CONTROL_SRC := $(if $(HAVE_TLS),$(wildcard control/*.c))
 VERBS_SRC := $(wildcard verbs/*.c)
+RDMACM_SRC := $(wildcard rdmacm/*.c)
 # A program that uses libibverbs, which tests/e2e starts by `srdma run`.
 RUN_TEST_SRC := $(wildcard tests/e2e/verbs/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
@@ -81,10 +82,10 @@ endif
 ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
-C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs include/srdma \
+C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs rdmacm include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host verbs include examples offload control srdma bench attack)
+BUDGET_DIRS := $(wildcard csrc host verbs rdmacm include examples offload control srdma bench attack)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
@@ -93,6 +94,7 @@ SIM := $(BUILD)/libsrdma-sim.a
 HOST := $(BUILD)/libsrdma-host.a
 # libibverbs for unmodified programs (docs/run.md), in a folder of its own.
 RUN := $(BUILD)/run/libibverbs.so.1
+RUN_CM := $(BUILD)/run/librdmacm.so.1
 # The host library for programs in C.
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
@@ -196,7 +198,7 @@ print-libs:
 # This file changes with the flags and the list of sources; then everything is
 # built again.
 BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
-	$(OFFLOAD_SRC) $(CONTROL_SRC) $(C_HELPER_SRC) $(KVS_SRC) $(VERBS_SRC)
+	$(OFFLOAD_SRC) $(CONTROL_SRC) $(C_HELPER_SRC) $(KVS_SRC) $(VERBS_SRC) $(RDMACM_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -255,7 +257,17 @@ $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 		-Wl,--version-script=verbs/libibverbs.map $(if $(SANITIZE),,-Wl,-z,defs) \
 		-o $@ $(filter %.o %.a,$^) -lcbor
 	$(Q)ln -sf $(@F) $(BUILD)/run/libibverbs.so
-run: $(if $(HAVE_VERBS),$(if $(HAVE_CBOR),$(RUN)))
+# librdmacm: it talks to the agent itself, and uses srdma's libibverbs.
+RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c $(patsubst %,host/%.c,channel \
+	error lasting_channel message retry socket talk))
+$(RUN_CM): $(RUN_CM_OBJECTS) $(LIB) rdmacm/librdmacm.map $(RUN)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -shared -Wl,-soname,$(@F) \
+		-Wl,--version-script=rdmacm/librdmacm.map $(if $(SANITIZE),,-Wl,-z,defs) \
+		-o $@ $(filter %.o %.a %.so.1,$^) -lcbor
+	$(Q)ln -sf $(@F) $(BUILD)/run/librdmacm.so
+run: $(if $(HAVE_VERBS),$(if $(HAVE_CBOR),$(RUN) $(RUN_CM)))
 	@:
 
 LADDER := $(BUILD)/bench/ladder
@@ -339,7 +351,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(CONTROL_PARTS) $(HOST
 
 -include $(CT).d $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) \
 	$(CONTROL_SRC) $(C_TEST_SRC) \
-	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) $(VERBS_SRC) attack/c/sweep.c)
+	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC) $(VERBS_SRC) $(RDMACM_SRC) attack/c/sweep.c)
 
 # Installation --------------------------------------------------------------
 
@@ -360,8 +372,9 @@ install: $(if $(HAVE_CBOR),$(SO) run $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),with
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
-	$(if $(HAVE_VERBS),install -D -m 755 -t $(DESTDIR)$(LIBDIR)/srdma/run $(RUN))
+	$(if $(HAVE_VERBS),install -D -m 755 -t $(DESTDIR)$(LIBDIR)/srdma/run $(RUN) $(RUN_CM))
 	$(if $(HAVE_VERBS),ln -sf $(notdir $(RUN)) $(DESTDIR)$(LIBDIR)/srdma/run/libibverbs.so)
+	$(if $(HAVE_VERBS),ln -sf $(notdir $(RUN_CM)) $(DESTDIR)$(LIBDIR)/srdma/run/librdmacm.so)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' host/srdma.pc.in \
 		>$(BUILD)/srdma.pc

@@ -253,7 +253,8 @@ int srdma_channel_error(const struct srdma_agent_event *e)
 		{ "hash", -EACCES },	   { "unreachable", -EHOSTUNREACH },
 		{ "worker", -EIO },	   { "gone", -EIO },
 		{ "timeout", -ETIMEDOUT }, { "quota", -EDQUOT },
-		{ "clock", -EPERM },
+		{ "clock", -EPERM },	   { "taken", -EADDRINUSE },
+		{ "lost", -ECONNRESET },
 	};
 	int rc = -ECONNABORTED;
 

@@ -196,6 +196,40 @@ static int get_port(uint16_t *out, const cbor_item_t *item)
 	return 0;
 }
 
+static int get_gid(uint8_t gid[SRDMA_GID_LEN], const cbor_item_t *item)
+{
+	if (!cbor_isa_bytestring(item) || !cbor_bytestring_is_definite(item) ||
+	    cbor_bytestring_length(item) != SRDMA_GID_LEN)
+		return -EPROTO;
+	memcpy(gid, cbor_bytestring_handle(item), SRDMA_GID_LEN);
+	return 0;
+}
+
+static int get_plain_port(uint16_t *out, const cbor_item_t *item)
+{
+	uint64_t value;
+	int r = get_uint(&value, UINT16_MAX, item);
+
+	if (!r)
+		*out = (uint16_t)value;
+	return r;
+}
+
+/* The fields of `serving` and `called`. */
+static int get_talk_field(struct srdma_agent_event *e, const char *name,
+			  const cbor_item_t *value)
+{
+	if (!strcmp(name, "port"))
+		return get_plain_port(&e->port, value);
+	if (!strcmp(name, "gid"))
+		return get_gid(e->gid, value);
+	if (!strcmp(name, "talk")) {
+		e->has_talk = 1;
+		return get_uint(&e->talk, UINT64_MAX, value);
+	}
+	return 0; /* a field that this library does not use */
+}
+
 static int get_field(struct srdma_agent_event *e, const char *name,
 		     const cbor_item_t *value)
 {
@@ -226,7 +260,7 @@ static int get_field(struct srdma_agent_event *e, const char *name,
 		return get_protection(&e->peer.protection, value);
 	if (!strcmp(name, "mode"))
 		return get_byte(&e->peer.mode, value);
-	return 0; /* a field that this library does not use */
+	return get_talk_field(e, name, value);
 }
 
 static int get_fields(struct srdma_agent_event *e, const cbor_item_t *map)

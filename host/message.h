@@ -41,10 +41,16 @@ struct srdma_agent_event {
 	uint64_t arrival;
 	int has_arrival;
 	uint64_t wish; /* renewed */
-	uint16_t port; /* listening, at an address of the agent */
+	/* listening, at an address of the agent; serving; called: of the
+	 * caller */
+	uint16_t port;
+	uint64_t talk; /* called */
+	int has_talk;
+	uint8_t gid[SRDMA_GID_LEN]; /* called: of the caller */
 	int remote;    /* opened: 1 if worker and agent are elsewhere */
 	int lasting;   /* opened: 1 if the connection may be made again */
-	struct srdma_connection_info peer; /* identity also: arrived */
+	/* identity also: arrived, called; data also: called, heard */
+	struct srdma_connection_info peer;
 };
 
 /* Parses a message without its length. 0, or -EPROTO: it is not a CBOR map, has

@@ -1,0 +1,52 @@
+/*
+ * Talks: short messages between the programs of two GIDs, through their agents
+ * (docs/agent.md 13). Functions that fail set the error text (error.h).
+ */
+#ifndef SRDMA_HOST_TALK_H
+#define SRDMA_HOST_TALK_H
+
+#include "host/lasting_channel.h"
+
+/* Who talks. Read during the call only, but for `agent`. */
+struct srdma_talk_self {
+	const struct srdma_agent_place *agent;
+	const char *worker;   /* path of its control socket */
+	const char *identity; /* a name of the agent's policy */
+	/* Permitted identities of the peer. */
+	const char *const *peers;
+	size_t n_peers;
+};
+
+/* Reports talks to a port of this worker's GID, 0: any free one, as events
+ * `called` behind `serving`. Errors of srdma_lasting_open(); -ENOMEM. */
+int srdma_talk_serve(struct srdma_lasting_channel **out,
+		     const struct srdma_talk_self *self, uint16_t port);
+/* After `serving`: a restarted agent has to serve this port. 0 or -ENOMEM. */
+int srdma_talk_keep(struct srdma_lasting_channel *service,
+		    const struct srdma_talk_self *self, uint16_t port);
+
+/* A message, at most SRDMA_DATA_MAX bytes. */
+struct srdma_talk_data {
+	const void *bytes;
+	size_t len;
+};
+
+struct srdma_talk_peer {
+	const uint8_t *gid; /* SRDMA_GID_LEN bytes */
+	uint16_t port;	    /* that the peer serves */
+	uint16_t own;	    /* a port that it is told; 0: none */
+};
+
+/* Calls a peer. Errors of srdma_channel_open(); -ENOMEM. */
+int srdma_talk_call(struct srdma_channel **out,
+		    const struct srdma_talk_self *self,
+		    const struct srdma_talk_peer *peer,
+		    const struct srdma_talk_data *data);
+/* Takes the talk of an event `called`. */
+int srdma_talk_answer(struct srdma_channel **out,
+		      const struct srdma_talk_self *self, uint64_t talk);
+/* Says something in a talk. Errors of srdma_channel_send(); -ENOMEM. */
+int srdma_talk_say(struct srdma_channel *talk,
+		   const struct srdma_talk_data *data);
+
+#endif

@@ -1,0 +1,261 @@
+/* Event channels, and the events in them. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "rdmacm/objects.h"
+
+/* The eventfd is a semaphore: a read takes one event, waits for it, or fails
+ * with EAGAIN if the program has set O_NONBLOCK. */
+struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	struct cm_channel *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->rdma.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (c->rdma.fd >= 0)
+		return &c->rdma;
+	free(c);
+	return NULL;
+}
+
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	close(channel->fd);
+	free(channel);
+}
+
+/* --- the queue ------------------------------------------------------------------- */
+
+static void count(const struct cm_channel *c)
+{
+	const uint64_t one = 1;
+
+	if (write(c->rdma.fd, &one, sizeof(one)) != sizeof(one))
+		abort(); /* an eventfd that is not full takes it */
+}
+
+/* Takes back one count(). Another thread may have read it: it then finds no
+ * event (rdma_get_cm_event()). */
+static void discount(const struct cm_channel *c)
+{
+	struct pollfd p = { .fd = c->rdma.fd, .events = POLLIN };
+	uint64_t n;
+
+	if (poll(&p, 1, 0) == 1 && read(c->rdma.fd, &n, sizeof(n)) < 0 &&
+	    errno != EAGAIN)
+		abort(); /* an eventfd has no other error */
+}
+
+static void put(struct cm_channel *c, struct cm_event *e)
+{
+	if (c->last)
+		c->last->next = e;
+	else
+		c->first = e;
+	c->last = e;
+	count(c);
+}
+
+static struct cm_event *pop(struct cm_channel *c)
+{
+	struct cm_event *e = c->first;
+
+	if (!e)
+		return NULL;
+	c->first = e->next;
+	if (!c->first)
+		c->last = NULL;
+	e->next = NULL;
+	return e;
+}
+
+/* --- reports ------------------------------------------------------------------------ */
+
+/* What a program reads of a message: what the peer has is what this end may use
+ * (rdma_get_cm_event(3)). */
+static void fill(struct cm_event *e, const struct cm_message *m)
+{
+	struct rdma_conn_param *p = &e->rdma.param.conn;
+
+	memcpy(e->private_data, m->private_data, m->private_len);
+	*p = (struct rdma_conn_param){
+		.private_data = m->private_len ? e->private_data : NULL,
+		.private_data_len = m->private_len,
+		.responder_resources = m->initiator_depth,
+		.initiator_depth = m->responder_resources,
+		.flow_control = m->flow_control,
+		.retry_count = m->retry_count,
+		.rnr_retry_count = m->rnr_retry_count,
+		.srq = m->srq,
+		.qp_num = m->qp_num,
+	};
+}
+
+static int report(struct cm_id *holder, const struct rdma_cm_event *what,
+		  const struct cm_message *message)
+{
+	struct cm_event *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	e->rdma = *what;
+	e->holder = holder;
+	if (message)
+		fill(e, message);
+	put((struct cm_channel *)holder->rdma.channel, e);
+	return 0;
+}
+
+int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
+	      const struct cm_message *message)
+{
+	const struct rdma_cm_event what = { .id = &id->rdma,
+					    .event = type,
+					    .status = status };
+
+	return report(id, &what, message);
+}
+
+int cm_report_request(struct cm_id *id, struct cm_id *listener)
+{
+	const struct rdma_cm_event what = {
+		.id = &id->rdma,
+		.listen_id = &listener->rdma,
+		.event = RDMA_CM_EVENT_CONNECT_REQUEST,
+	};
+
+	return report(listener, &what, &id->theirs);
+}
+
+void cm_drop_events(struct cm_id *id)
+{
+	struct cm_channel *c = (struct cm_channel *)id->rdma.channel;
+	struct cm_event *e, *all = c->first;
+
+	c->first = c->last = NULL;
+	while ((e = all)) {
+		all = e->next;
+		e->next = NULL;
+		discount(c);
+		if (e->holder != id) {
+			put(c, e);
+			continue;
+		}
+		/* A request whose listener ends is refused. */
+		if (e->rdma.listen_id) {
+			cm_id_unlink(cm_id_of(e->rdma.id));
+			free(e->rdma.id);
+		}
+		free(e);
+	}
+}
+
+void cm_await_acknowledged(struct cm_id *id)
+{
+	while (id->unacknowledged)
+		cm_wait();
+}
+
+/* --- interface ------------------------------------------------------------------------- */
+
+int rdma_get_cm_event(struct rdma_event_channel *channel,
+		      struct rdma_cm_event **event)
+{
+	struct cm_event *e = NULL;
+	uint64_t n;
+
+	if (!event)
+		return cm_fail(EINVAL);
+	while (!e) {
+		if (read(channel->fd, &n, sizeof(n)) < 0)
+			return -1;
+		cm_lock();
+		e = pop((struct cm_channel *)channel);
+		if (e)
+			e->holder->unacknowledged++;
+		cm_unlock();
+	}
+	*event = &e->rdma;
+	return 0;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	struct cm_event *e = (struct cm_event *)event;
+
+	if (!event)
+		return cm_fail(EINVAL);
+	cm_lock();
+	e->holder->unacknowledged--;
+	cm_changed();
+	cm_unlock();
+	free(e);
+	return 0;
+}
+
+int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
+{
+	struct cm_id *own = cm_id_of(id);
+	struct cm_channel *from = (struct cm_channel *)id->channel, *to;
+	struct cm_event *e, *all;
+	const int sync = !channel;
+
+	if (!channel)
+		channel = rdma_create_event_channel();
+	if (!channel)
+		return -1;
+	if (id->event) {
+		rdma_ack_cm_event(id->event);
+		id->event = NULL;
+	}
+	to = (struct cm_channel *)channel;
+	cm_lock();
+	cm_await_acknowledged(own);
+	all = from->first;
+	from->first = from->last = NULL;
+	while ((e = all)) {
+		all = e->next;
+		e->next = NULL;
+		discount(from);
+		put(e->holder == own ? to : from, e);
+	}
+	id->channel = channel;
+	cm_unlock();
+	if (own->sync)
+		rdma_destroy_event_channel(&from->rdma);
+	own->sync = sync;
+	return 0;
+}
+
+const char *rdma_event_str(enum rdma_cm_event_type event)
+{
+	static const char *const names[] = {
+		[RDMA_CM_EVENT_ADDR_RESOLVED] = "RDMA_CM_EVENT_ADDR_RESOLVED",
+		[RDMA_CM_EVENT_ADDR_ERROR] = "RDMA_CM_EVENT_ADDR_ERROR",
+		[RDMA_CM_EVENT_ROUTE_RESOLVED] = "RDMA_CM_EVENT_ROUTE_RESOLVED",
+		[RDMA_CM_EVENT_ROUTE_ERROR] = "RDMA_CM_EVENT_ROUTE_ERROR",
+		[RDMA_CM_EVENT_CONNECT_REQUEST] =
+			"RDMA_CM_EVENT_CONNECT_REQUEST",
+		[RDMA_CM_EVENT_CONNECT_RESPONSE] =
+			"RDMA_CM_EVENT_CONNECT_RESPONSE",
+		[RDMA_CM_EVENT_CONNECT_ERROR] = "RDMA_CM_EVENT_CONNECT_ERROR",
+		[RDMA_CM_EVENT_UNREACHABLE] = "RDMA_CM_EVENT_UNREACHABLE",
+		[RDMA_CM_EVENT_REJECTED] = "RDMA_CM_EVENT_REJECTED",
+		[RDMA_CM_EVENT_ESTABLISHED] = "RDMA_CM_EVENT_ESTABLISHED",
+		[RDMA_CM_EVENT_DISCONNECTED] = "RDMA_CM_EVENT_DISCONNECTED",
+		[RDMA_CM_EVENT_DEVICE_REMOVAL] = "RDMA_CM_EVENT_DEVICE_REMOVAL",
+		[RDMA_CM_EVENT_MULTICAST_JOIN] = "RDMA_CM_EVENT_MULTICAST_JOIN",
+		[RDMA_CM_EVENT_MULTICAST_ERROR] =
+			"RDMA_CM_EVENT_MULTICAST_ERROR",
+		[RDMA_CM_EVENT_ADDR_CHANGE] = "RDMA_CM_EVENT_ADDR_CHANGE",
+		[RDMA_CM_EVENT_TIMEWAIT_EXIT] = "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+	};
+
+	return (unsigned)event < sizeof(names) / sizeof(*names) ? names[event]
+								: "UNKNOWN EVENT";
+}

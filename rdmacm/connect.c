@@ -1,0 +1,324 @@
+/* Calls and answers of programs. */
+#include <errno.h>
+#include <string.h>
+
+#include "rdmacm/objects.h"
+
+enum { RD_ATOMIC = 16 /* of the device */ };
+
+/* --- messages -------------------------------------------------------------------- */
+
+/* RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH stand for what is possible. */
+static uint8_t depth(uint8_t wish, uint8_t most)
+{
+	return wish == RDMA_MAX_INIT_DEPTH || wish > most ? most : wish;
+}
+
+static int check_param(const struct cm_id *id, const struct rdma_conn_param *p,
+		       size_t private_max)
+{
+	if (!p)
+		return id->rdma.qp ? 0 : EINVAL;
+	if (p->private_data_len > private_max ||
+	    (p->private_data_len && !p->private_data))
+		return EINVAL;
+	if ((p->responder_resources != RDMA_MAX_RESP_RES &&
+	     p->responder_resources > RD_ATOMIC) ||
+	    (p->initiator_depth != RDMA_MAX_INIT_DEPTH &&
+	     p->initiator_depth > RD_ATOMIC))
+		return EINVAL;
+	return 0;
+}
+
+static void add_private(struct cm_message *m, const void *data, uint8_t len)
+{
+	m->private_len = len;
+	if (len)
+		memcpy(m->private_data, data, len);
+}
+
+/* The own message of an id. p: NULL stands for as much as is possible. */
+static void compose(struct cm_id *id, enum cm_kind kind,
+		    const struct rdma_conn_param *p)
+{
+	static const struct rdma_conn_param defaults = {
+		.responder_resources = RDMA_MAX_RESP_RES,
+		.initiator_depth = RDMA_MAX_INIT_DEPTH,
+		.retry_count = 7,
+		.rnr_retry_count = 7,
+	};
+	const struct cm_message *peer = &id->theirs;
+	const int answers = kind == CM_REPLY;
+	struct cm_message *m = &id->own;
+
+	if (!p)
+		p = &defaults;
+	if (!id->rdma.qp)
+		id->qp_num = p->qp_num;
+	*m = (struct cm_message){
+		.kind = kind,
+		.qp_num = id->qp_num,
+		.responder_resources =
+			depth(p->responder_resources,
+			      answers ? peer->initiator_depth : RD_ATOMIC),
+		.initiator_depth =
+			depth(p->initiator_depth,
+			      answers ? peer->responder_resources : RD_ATOMIC),
+		.flow_control = p->flow_control,
+		.retry_count = p->retry_count,
+		.rnr_retry_count = p->rnr_retry_count,
+		.srq = p->srq,
+	};
+	add_private(m, p->private_data, p->private_data_len);
+}
+
+struct text {
+	uint8_t bytes[CM_HEAD + CM_PRIVATE_MAX];
+	struct srdma_talk_data data;
+};
+
+static const struct srdma_talk_data *write_text(struct text *t,
+						const struct cm_message *m)
+{
+	t->data.bytes = t->bytes;
+	t->data.len = cm_wire_write(t->bytes, m);
+	return &t->data;
+}
+
+static void watched(struct cm_id *id, enum cm_state state, int64_t ms)
+{
+	id->state = state;
+	id->deadline = cm_loop_now() + ms;
+	cm_loop_wake();
+}
+
+/* --- the caller ------------------------------------------------------------------------ */
+
+static int call(struct cm_id *id)
+{
+	const char *patterns[CM_PATTERNS];
+	const struct srdma_talk_peer peer = {
+		.gid = id->gid,
+		.port = cm_address_port(&id->rdma.route.addr.dst_addr),
+		.own = cm_address_port(&id->rdma.route.addr.src_addr),
+	};
+	struct srdma_talk_self self;
+	struct text text;
+	int r;
+
+	cm_self(&self, id->peer, patterns);
+	r = srdma_talk_call(&id->talk, &self, &peer,
+			    write_text(&text, &id->own));
+	if (!r)
+		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
+	if (r)
+		cm_id_end_talk(id);
+	else
+		watched(id, CM_CALLING, CM_ANSWER_MS);
+	return -r;
+}
+
+int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
+{
+	struct cm_id *own = cm_id_of(id);
+	int err;
+
+	cm_lock();
+	err = own->state == CM_ROUTED
+		      ? check_param(own, conn_param, CM_REQUEST_PRIVATE)
+		      : EINVAL;
+	if (!err) {
+		compose(own, CM_REQUEST, conn_param);
+		err = call(own);
+	}
+	cm_unlock();
+	return err ? cm_fail(err) : cm_complete(own);
+}
+
+int rdma_establish(struct rdma_cm_id *id)
+{
+	const struct cm_message m = { .kind = CM_CONFIRM };
+	struct cm_id *own = cm_id_of(id);
+	struct text text;
+	int r = -EINVAL;
+
+	cm_lock();
+	if (own->state == CM_RESPONDED) {
+		r = srdma_talk_say(own->talk, write_text(&text, &m));
+		if (!r)
+			own->state = CM_CONNECTED;
+	}
+	cm_unlock();
+	return r ? cm_fail(-r) : 0;
+}
+
+/* --- the other end ----------------------------------------------------------------------- */
+
+static int wait_serving(struct cm_id *id)
+{
+	const int64_t deadline =
+		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
+	struct srdma_agent_event e;
+	int r;
+
+	do
+		r = srdma_lasting_next(id->service, &e, deadline);
+	while (r == -EINTR);
+	if (!r && !strcmp(e.event, "error"))
+		r = srdma_channel_error(&e);
+	else if (!r && (strcmp(e.event, "serving") || !e.port))
+		r = srdma_channel_illegal();
+	if (!r)
+		cm_address_set_port(&id->rdma.route.addr.src_addr, e.port);
+	return r;
+}
+
+static int serve(struct cm_id *id)
+{
+	const uint16_t port = cm_address_port(&id->rdma.route.addr.src_addr);
+	const char *patterns[CM_PATTERNS];
+	struct srdma_talk_self self;
+	int r;
+
+	cm_self(&self, NULL, patterns);
+	r = srdma_talk_serve(&id->service, &self, port);
+	if (r)
+		return -r;
+	r = wait_serving(id);
+	if (!r)
+		r = srdma_talk_keep(
+			id->service, &self,
+			cm_address_port(&id->rdma.route.addr.src_addr));
+	if (!r)
+		r = cm_loop_watch(id, srdma_lasting_fd(id->service));
+	if (!r) {
+		id->state = CM_LISTENING;
+		return 0;
+	}
+	srdma_lasting_close(id->service);
+	id->service = NULL;
+	return -r;
+}
+
+int rdma_listen(struct rdma_cm_id *id, int backlog)
+{
+	struct cm_id *own = cm_id_of(id);
+	int err = EINVAL;
+
+	(void)backlog; /* docs/agent.md 13 limits the calls that wait */
+	cm_lock();
+	if (own->state == CM_IDLE) { /* as the kernel: at any port */
+		cm_address_of(&id->route.addr.src_storage, own->gid, 0);
+		own->state = CM_BOUND;
+	}
+	if (own->state == CM_BOUND)
+		err = serve(own);
+	cm_unlock();
+	return err ? cm_fail(err) : 0;
+}
+
+/* Takes the talk, and says the own message in it. */
+static int answer(struct cm_id *id)
+{
+	const char *patterns[CM_PATTERNS];
+	struct srdma_talk_self self;
+	struct text text;
+	int r;
+
+	cm_self(&self, id->peer, patterns);
+	r = srdma_talk_answer(&id->talk, &self, id->waiting);
+	if (!r)
+		r = srdma_talk_say(id->talk, write_text(&text, &id->own));
+	if (!r)
+		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
+	if (r)
+		cm_id_end_talk(id);
+	return -r;
+}
+
+static int accept_request(struct cm_id *id, const struct rdma_conn_param *p)
+{
+	int err = id->state == CM_REQUESTED
+			  ? check_param(id, p, CM_REPLY_PRIVATE)
+			  : EINVAL;
+
+	if (err)
+		return err;
+	compose(id, CM_REPLY, p);
+	err = id->rdma.qp ? cm_qp_connect(id) : 0;
+	if (!err)
+		err = answer(id);
+	if (!err)
+		watched(id, CM_ACCEPTED, CM_ANSWER_MS);
+	return err;
+}
+
+int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
+{
+	struct cm_id *own = cm_id_of(id);
+	int err;
+
+	cm_lock();
+	err = accept_request(own, conn_param);
+	cm_unlock();
+	return err ? cm_fail(err) : cm_complete(own);
+}
+
+enum { BY_CONSUMER = 28 }; /* IBTA 12.6.7.2 */
+
+int rdma_reject(struct rdma_cm_id *id, const void *private_data,
+		uint8_t private_data_len)
+{
+	struct cm_id *own = cm_id_of(id);
+	int err = EINVAL;
+
+	cm_lock();
+	if (own->state == CM_REQUESTED &&
+	    private_data_len <= CM_REJECT_PRIVATE) {
+		own->own = (struct cm_message){ .kind = CM_REJECT,
+						.reason = BY_CONSUMER };
+		add_private(&own->own, private_data, private_data_len);
+		err = answer(own);
+		cm_id_end_talk(own);
+		own->state = CM_OVER;
+	}
+	cm_unlock();
+	return err ? cm_fail(err) : 0;
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+/* The program gets DISCONNECTED once, whichever end began. */
+static int disconnect(struct cm_id *id)
+{
+	int r = 0;
+
+	if (id->left || id->state < CM_CALLING || id->state == CM_REQUESTED)
+		return EINVAL;
+	id->left = 1;
+	cm_qp_error(id);
+	cm_id_end_talk(id);
+	id->state = CM_OVER;
+	id->deadline = INT64_MAX;
+	if (!id->parted)
+		r = cm_report(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
+	id->parted = 1;
+	return -r;
+}
+
+int rdma_disconnect(struct rdma_cm_id *id)
+{
+	int err;
+
+	cm_lock();
+	err = disconnect(cm_id_of(id));
+	cm_unlock();
+	return err ? cm_fail(err) : cm_complete(cm_id_of(id));
+}
+
+int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
+{
+	(void)id;
+	(void)event; /* a QP has keys before data arrives: there is no such event */
+	return 0;
+}

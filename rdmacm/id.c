@@ -1,0 +1,299 @@
+/* Communication identifiers: their life, addresses and options. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdmacm/objects.h"
+
+struct cm_id *cm_ids;
+
+/* --- life ------------------------------------------------------------------------ */
+
+struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
+			   enum rdma_port_space ps)
+{
+	static uint64_t serial;
+	struct cm_id *id = calloc(1, sizeof(*id));
+
+	if (!id)
+		return NULL;
+	id->rdma.channel = &channel->rdma;
+	id->rdma.context = context;
+	id->rdma.ps = ps;
+	id->rdma.qp_type = IBV_QPT_RC;
+	id->serial = ++serial;
+	id->deadline = INT64_MAX;
+	id->next = cm_ids;
+	cm_ids = id;
+	return id;
+}
+
+void cm_id_unlink(struct cm_id *id)
+{
+	struct cm_id **at = &cm_ids;
+
+	while (*at != id)
+		at = &(*at)->next;
+	*at = id->next;
+}
+
+void cm_id_end_talk(struct cm_id *id)
+{
+	if (!id->talk)
+		return;
+	cm_loop_unwatch(srdma_channel_fd(id->talk));
+	srdma_channel_drop(id->talk);
+	id->talk = NULL;
+}
+
+static int check_space(enum rdma_port_space ps)
+{
+	return ps == RDMA_PS_TCP || ps == RDMA_PS_IB ? 0 : EOPNOTSUPP;
+}
+
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
+		   void *context, enum rdma_port_space ps)
+{
+	const int sync = !channel;
+	struct cm_id *made = NULL;
+	int err = check_space(ps);
+
+	if (!err)
+		err = -cm_loop_start();
+	if (err)
+		return cm_fail(err);
+	if (sync)
+		channel = rdma_create_event_channel();
+	if (!channel)
+		return -1;
+	cm_lock();
+	made = cm_device() ? cm_id_create((struct cm_channel *)channel, context,
+					  ps)
+			   : NULL;
+	cm_unlock();
+	if (!made) {
+		if (sync)
+			rdma_destroy_event_channel(channel);
+		return -1;
+	}
+	made->sync = sync;
+	*id = &made->rdma;
+	return 0;
+}
+
+/* Refuses the caller of an id that was not answered. */
+static void refuse(struct cm_id *id)
+{
+	if (id->state == CM_REQUESTED)
+		rdma_reject(&id->rdma, NULL, 0);
+}
+
+static void end(struct cm_id *id)
+{
+	cm_id_end_talk(id);
+	if (id->service) {
+		cm_loop_unwatch(srdma_lasting_fd(id->service));
+		srdma_lasting_close(id->service);
+		id->service = NULL;
+	}
+	id->state = CM_OVER;
+	cm_drop_events(id);
+	cm_id_unlink(id);
+}
+
+int rdma_destroy_id(struct rdma_cm_id *id)
+{
+	struct cm_id *own = cm_id_of(id);
+
+	refuse(own);
+	if (id->event) {
+		rdma_ack_cm_event(id->event);
+		id->event = NULL;
+	}
+	cm_lock();
+	end(own);
+	cm_await_acknowledged(own);
+	cm_unlock();
+	if (own->sync)
+		rdma_destroy_event_channel(id->channel);
+	free(own->init);
+	free(own);
+	return 0;
+}
+
+int cm_complete(struct cm_id *id)
+{
+	const struct rdma_cm_event *e;
+
+	if (!id->sync)
+		return 0;
+	if (id->rdma.event) {
+		rdma_ack_cm_event(id->rdma.event);
+		id->rdma.event = NULL;
+	}
+	if (rdma_get_cm_event(id->rdma.channel, &id->rdma.event))
+		return -1;
+	e = id->rdma.event;
+	if (!e->status)
+		return 0;
+	if (e->event == RDMA_CM_EVENT_REJECTED)
+		return cm_fail(ECONNREFUSED);
+	return cm_fail(e->status < 0 ? -e->status : e->status);
+}
+
+/* --- addresses ---------------------------------------------------------------------- */
+
+enum { PORT_LOW = 32768, PORT_HIGH = 61000 };
+
+/* A port for the peer to see. Nothing depends on it. */
+static uint16_t some_port(void)
+{
+	static uint16_t last;
+
+	last = (uint16_t)(last < PORT_LOW || last + 1 >= PORT_HIGH ? PORT_LOW
+								   : last + 1);
+	return last;
+}
+
+int cm_id_attach(struct cm_id *id)
+{
+	struct rdma_addr *a = &id->rdma.route.addr;
+	uint16_t port = cm_address_port(&a->src_addr);
+	uint8_t gid[SRDMA_GID_LEN];
+
+	if (!cm_pd())
+		return -errno;
+	id->rdma.verbs = cm_device();
+	id->rdma.pd = cm_pd();
+	id->rdma.port_num = 1;
+	cm_own_gid(gid);
+	cm_address_of(&a->src_storage, gid, port ? port : some_port());
+	memcpy(a->addr.ibaddr.sgid.raw, gid, sizeof(gid));
+	a->addr.ibaddr.pkey = 0xffff;
+	return 0;
+}
+
+static int bind_to(struct cm_id *id, const struct sockaddr *a)
+{
+	struct rdma_addr *own = &id->rdma.route.addr;
+	uint8_t gid[SRDMA_GID_LEN], here[SRDMA_GID_LEN];
+	int r = cm_address_gid(gid, a);
+
+	if (id->state != CM_IDLE)
+		return -EINVAL;
+	if (r)
+		return r;
+	cm_own_gid(here);
+	if (!cm_address_any(a) && memcmp(gid, here, sizeof(gid)))
+		return -ENODEV;
+	memcpy(&own->src_storage, a, cm_address_len(a));
+	if (!cm_address_any(a))
+		r = cm_id_attach(id);
+	if (!r)
+		id->state = CM_BOUND;
+	return r;
+}
+
+int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+	int r;
+
+	cm_lock();
+	r = bind_to(cm_id_of(id), addr);
+	cm_unlock();
+	return r ? cm_fail(-r) : 0;
+}
+
+/* Returns the status of the event; errors of the call have another way. */
+static int resolve(struct cm_id *id, const struct sockaddr *dst)
+{
+	struct rdma_addr *a = &id->rdma.route.addr;
+	int r = cm_address_gid(id->gid, dst);
+
+	if (!r)
+		r = cm_id_attach(id);
+	if (r)
+		return r;
+	if (cm_address_any(dst)) /* this host, as the kernel has it */
+		cm_own_gid(id->gid);
+	cm_address_of(&a->dst_storage, id->gid, cm_address_port(dst));
+	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
+	id->peer = cm_policy_peer(id->gid);
+	return id->peer ? 0 : -EACCES;
+}
+
+static int resolve_addr(struct cm_id *id, const struct sockaddr *src,
+			const struct sockaddr *dst)
+{
+	int r = src && id->state == CM_IDLE ? bind_to(id, src) : 0;
+
+	if (r)
+		return r;
+	if (id->state != CM_IDLE && id->state != CM_BOUND)
+		return -EINVAL;
+	r = resolve(id, dst);
+	if (!r)
+		id->state = CM_RESOLVED;
+	return cm_report(id,
+			 r ? RDMA_CM_EVENT_ADDR_ERROR
+			   : RDMA_CM_EVENT_ADDR_RESOLVED,
+			 r, NULL);
+}
+
+int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
+		      struct sockaddr *dst_addr, int timeout_ms)
+{
+	int r;
+
+	(void)timeout_ms; /* it takes no time */
+	cm_lock();
+	r = resolve_addr(cm_id_of(id), src_addr, dst_addr);
+	cm_unlock();
+	return r ? cm_fail(-r) : cm_complete(cm_id_of(id));
+}
+
+int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
+{
+	struct cm_id *own = cm_id_of(id);
+	int r = -EINVAL;
+
+	(void)timeout_ms;
+	cm_lock();
+	if (own->state == CM_RESOLVED)
+		r = cm_report(own, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
+	if (!r)
+		own->state = CM_ROUTED;
+	cm_unlock();
+	return r ? cm_fail(-r) : cm_complete(own);
+}
+
+__be16 rdma_get_src_port(struct rdma_cm_id *id)
+{
+	return htons(cm_address_port(&id->route.addr.src_addr));
+}
+
+__be16 rdma_get_dst_port(struct rdma_cm_id *id)
+{
+	return htons(cm_address_port(&id->route.addr.dst_addr));
+}
+
+/* --- options ----------------------------------------------------------------------------- */
+
+/* They are checked, and have no effect: packets have no type of service that a
+ * program chooses, and the worker has time limits of its own. */
+int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
+		    size_t optlen)
+{
+	static const size_t sizes[] = {
+		[RDMA_OPTION_ID_TOS] = sizeof(uint8_t),
+		[RDMA_OPTION_ID_REUSEADDR] = sizeof(int),
+		[RDMA_OPTION_ID_AFONLY] = sizeof(int),
+		[RDMA_OPTION_ID_ACK_TIMEOUT] = sizeof(uint8_t),
+	};
+
+	(void)id;
+	if (level != RDMA_OPTION_ID || optname < 0 ||
+	    (size_t)optname >= sizeof(sizes) / sizeof(*sizes))
+		return cm_fail(EOPNOTSUPP);
+	return optval && optlen == sizes[optname] ? 0 : cm_fail(EINVAL);
+}

@@ -1,0 +1,168 @@
+/*
+ * The objects behind the handles of librdmacm (docs/run.md 5). Each begins with
+ * the structure that programs see. One lock covers all of them. One thread
+ * (loop.c) reads what the agent says, and makes events of it.
+ */
+#ifndef RDMACM_OBJECTS_H
+#define RDMACM_OBJECTS_H
+
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+
+#include "host/talk.h"
+#include "rdmacm/wire.h"
+#include "verbs/private.h"
+
+enum { CM_BACKLOG_MS = 2000, CM_ANSWER_MS = 60000, CM_KEYS_MS = 60000 };
+
+/* What an id has done so far. */
+enum cm_state {
+	CM_IDLE,
+	CM_BOUND,
+	CM_RESOLVED, /* address */
+	CM_ROUTED,
+	CM_LISTENING,
+	CM_CALLING,   /* the peer has not answered */
+	CM_RESPONDED, /* the peer has; the program connects its QP */
+	CM_KEYING,    /* the QP has no keys yet */
+	CM_REQUESTED, /* the peer called; the program has not answered */
+	CM_ACCEPTED,  /* the peer has not confirmed */
+	CM_CONNECTED,
+	CM_OVER, /* no connection any more */
+};
+
+struct cm_event;
+
+struct cm_channel {
+	/* fd: an eventfd that counts the events of the queue */
+	struct rdma_event_channel rdma;
+	struct cm_event *first, *last;
+};
+
+struct cm_id {
+	struct rdma_cm_id rdma;
+	struct cm_id *next; /* of all ids */
+	uint64_t serial;    /* name of the id in the loop's epoll */
+	enum cm_state state;
+	int sync; /* 1: the channel is of the library, and calls wait */
+	unsigned unacknowledged; /* events that the program has */
+	struct srdma_lasting_channel *service;
+	struct srdma_channel *talk;
+	uint64_t waiting; /* REQUESTED: number of the talk */
+	const struct verbs_peer *peer;
+	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
+	struct cm_message own, theirs;
+	uint32_t qp_num;
+	int64_t deadline; /* CALLING, KEYING, ACCEPTED; INT64_MAX: none */
+	int confirmed;	  /* ACCEPTED: CM_CONFIRM has arrived */
+	int parted;	  /* 1: DISCONNECTED was reported */
+	int left;	  /* 1: the program has disconnected */
+	/* Of a passive rdma_create_ep(), for the ids of its requests. */
+	struct ibv_qp_init_attr *init;
+};
+
+struct cm_event {
+	struct rdma_cm_event rdma;
+	struct cm_event *next;
+	struct cm_id *holder; /* whose end waits for rdma_ack_cm_event() */
+	uint8_t private_data[CM_PRIVATE_MAX];
+};
+
+static inline struct cm_id *cm_id_of(struct rdma_cm_id *id)
+{
+	return (struct cm_id *)id;
+}
+
+/* -1, and errno. */
+int cm_fail(int err);
+
+/* --- library.c ---------------------------------------------------------------- */
+
+void cm_lock(void);
+void cm_unlock(void);
+/* Waits for cm_changed() of another thread, with the lock. */
+void cm_wait(void);
+void cm_changed(void);
+/* The context of srdma0, opened by the first call, and its PD, made by the first
+ * cm_pd(). NULL, and errno. With the lock. */
+struct ibv_context *cm_device(void);
+struct ibv_pd *cm_pd(void);
+/* Who talks, for peers of this entry of the policy, or all of them if it is
+ * NULL. patterns: room for all identities of a policy. */
+void cm_self(struct srdma_talk_self *self, const struct verbs_peer *peer,
+	     const char **patterns);
+enum { CM_PATTERNS = VERBS_PEERS * VERBS_ALLOWED };
+/* GID of the device. */
+void cm_own_gid(uint8_t gid[SRDMA_GID_LEN]);
+const struct verbs_peer *cm_policy_peer(const uint8_t gid[SRDMA_GID_LEN]);
+
+/* --- address.c ------------------------------------------------------------------ */
+
+/* 0 or -EAFNOSUPPORT. */
+int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a);
+void cm_address_of(struct sockaddr_storage *a, const uint8_t gid[SRDMA_GID_LEN],
+		   uint16_t port);
+socklen_t cm_address_len(const struct sockaddr *a);
+uint16_t cm_address_port(const struct sockaddr *a);
+void cm_address_set_port(struct sockaddr *a, uint16_t port);
+/* 1: 0.0.0.0 or ::. */
+int cm_address_any(const struct sockaddr *a);
+/* 1 if an identity fits a pattern, in which * stands for any characters but /. */
+int cm_address_allowed(const struct verbs_peer *peer, const char *identity);
+
+/* --- channel.c --------------------------------------------------------------------- */
+
+/* Puts an event into the queue of the id's channel. message: NULL, or of the
+ * peer. With the lock, as all below. 0 or -ENOMEM. */
+int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
+	      const struct cm_message *message);
+/* CONNECT_REQUEST of a new id. */
+int cm_report_request(struct cm_id *id, struct cm_id *listener);
+/* Drops the events of an id that the program has not got. */
+void cm_drop_events(struct cm_id *id);
+/* Waits without the lock until the program has acknowledged the events. */
+void cm_await_acknowledged(struct cm_id *id);
+
+/* --- id.c --------------------------------------------------------------------------- */
+
+/* A new id, in the list. NULL: no memory. With the lock. */
+struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
+			   enum rdma_port_space ps);
+/* The lists' end. */
+void cm_id_unlink(struct cm_id *id);
+/* The id has no talk any more. */
+void cm_id_end_talk(struct cm_id *id);
+/* Gives it the device and its own address. 0 or -errno. */
+int cm_id_attach(struct cm_id *id);
+/* For a call that a synchronous id completes: waits for its event, without the
+ * lock. 0, or -1 and errno. */
+int cm_complete(struct cm_id *id);
+
+/* --- qp.c ---------------------------------------------------------------------------- */
+
+/* RTR and RTS. 0 or errno. */
+int cm_qp_connect(struct cm_id *id);
+void cm_qp_error(struct cm_id *id);
+
+/* --- loop.c --------------------------------------------------------------------------- */
+
+/* Starts the thread, once. 0 or -errno. */
+int cm_loop_start(void);
+/* The loop looks at the talk or service of the id from now on. 0 or -errno. */
+int cm_loop_watch(struct cm_id *id, int fd);
+void cm_loop_unwatch(int fd);
+/* The loop looks at all ids. */
+void cm_loop_wake(void);
+/* ms on the loop's clock. */
+int64_t cm_loop_now(void);
+/* All ids, with the lock. */
+extern struct cm_id *cm_ids;
+
+/* --- progress.c ------------------------------------------------------------------------ */
+
+/* Reads what the agent has said about an id. */
+void cm_progress(struct cm_id *id);
+/* Looks at times and keys. Returns ms until the next look, INT64_MAX: none. */
+int64_t cm_tick(struct cm_id *id);
+
+#endif

@@ -1,0 +1,302 @@
+/* What the agent says about an id, and the time that passes, become events. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdmacm/objects.h"
+
+enum {
+	KEYS_LOOK_MS = 2,
+	PARTED_LOOK_MS = 1000, /* at QPs whose talk was lost */
+	/* IBTA 12.6.7.2, reasons of a rejection. */
+	NO_SERVICE = 8,
+	BY_CONSUMER = 28,
+};
+
+/* --- ends ------------------------------------------------------------------------ */
+
+/* An event that cannot be made for lack of memory is lost, and the program sees
+ * the end of its QP only. */
+static void finish(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		   const struct cm_message *message)
+{
+	cm_id_end_talk(id);
+	id->state = CM_OVER;
+	id->deadline = INT64_MAX;
+	cm_report(id, type, status, message);
+}
+
+static void disconnected(struct cm_id *id)
+{
+	id->parted = 1;
+	finish(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
+}
+
+static void established(struct cm_id *id)
+{
+	id->state = CM_CONNECTED;
+	id->deadline = INT64_MAX;
+	cm_report(id, RDMA_CM_EVENT_ESTABLISHED, 0, &id->theirs);
+}
+
+/* The event of an error before the connection is established. */
+static void failed(struct cm_id *id, const char *code, int rc)
+{
+	static const char *const unreachable[] = { "unreachable", "name",
+						   "timeout", "lost", "busy" };
+
+	if (!strcmp(code, "closed") && id->state == CM_CALLING) {
+		finish(id, RDMA_CM_EVENT_REJECTED, NO_SERVICE, NULL);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(unreachable) / sizeof(*unreachable); i++)
+		if (!strcmp(code, unreachable[i])) {
+			finish(id, RDMA_CM_EVENT_UNREACHABLE, rc, NULL);
+			return;
+		}
+	finish(id, RDMA_CM_EVENT_CONNECT_ERROR, rc, NULL);
+}
+
+/* The talk has ended with an error. */
+static void broken(struct cm_id *id, const char *code, int rc)
+{
+	/* The QPs go on (docs/agent.md 13): cm_tick() looks at them. */
+	if (id->state == CM_CONNECTED)
+		cm_id_end_talk(id);
+	else
+		failed(id, code, rc);
+}
+
+/* The peer has ended the talk. */
+static void closed(struct cm_id *id)
+{
+	switch (id->state) {
+	case CM_CONNECTED:
+		disconnected(id);
+		break;
+	case CM_CALLING:
+		finish(id, RDMA_CM_EVENT_REJECTED, BY_CONSUMER, NULL);
+		break;
+	default:
+		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET, NULL);
+		break;
+	}
+}
+
+/* --- messages of the peer ------------------------------------------------------------ */
+
+static void replied(struct cm_id *id)
+{
+	int err;
+
+	if (!id->rdma.qp) {
+		id->state = CM_RESPONDED;
+		id->deadline = INT64_MAX;
+		cm_report(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &id->theirs);
+		return;
+	}
+	err = cm_qp_connect(id);
+	if (err) {
+		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, -err, NULL);
+		return;
+	}
+	id->state = CM_KEYING;
+	id->deadline = cm_loop_now() + CM_KEYS_MS;
+}
+
+static void answered(struct cm_id *id, const struct cm_message *m)
+{
+	switch (m->kind) {
+	case CM_REPLY:
+		id->theirs = *m;
+		replied(id);
+		break;
+	case CM_REJECT:
+		finish(id, RDMA_CM_EVENT_REJECTED, m->reason, m);
+		break;
+	default:
+		failed(id, "format", -EPROTO);
+		break;
+	}
+}
+
+static void heard(struct cm_id *id, const struct srdma_agent_event *e)
+{
+	struct cm_message m;
+
+	if (cm_wire_read(&m, e->peer.data, e->peer.data_len)) {
+		broken(id, "format", -EPROTO);
+		return;
+	}
+	if (id->state == CM_CALLING)
+		answered(id, &m);
+	else if (id->state == CM_ACCEPTED && m.kind == CM_CONFIRM)
+		id->confirmed = 1;
+	else
+		broken(id, "format", -EPROTO);
+}
+
+static void said(struct cm_id *id, const struct srdma_agent_event *e)
+{
+	if (!strcmp(e->event, "heard"))
+		heard(id, e);
+	else if (!strcmp(e->event, "closed"))
+		closed(id);
+	else if (!strcmp(e->event, "error"))
+		broken(id, e->code, srdma_channel_error(e));
+}
+
+static void progress_talk(struct cm_id *id)
+{
+	struct srdma_agent_event e;
+	int r = 0;
+
+	while (!r && id->talk) {
+		r = srdma_channel_next(id->talk, &e, 0);
+		if (!r)
+			said(id, &e);
+		else if (r != -ETIMEDOUT && r != -EINTR)
+			broken(id, "lost", r);
+	}
+}
+
+/* --- calls of peers ---------------------------------------------------------------------- */
+
+/* A request that is not legal, or that run.toml does not permit, is refused. */
+static void refuse(const struct srdma_agent_event *e,
+		   const struct verbs_peer *peer)
+{
+	const char *patterns[CM_PATTERNS];
+	struct srdma_channel *talk;
+	struct srdma_talk_self self;
+
+	cm_self(&self, peer, patterns);
+	if (!srdma_talk_answer(&talk, &self, e->talk))
+		srdma_channel_drop(talk);
+}
+
+static struct cm_id *request(struct cm_id *listener,
+			     const struct srdma_agent_event *e,
+			     const struct cm_message *m)
+{
+	const struct rdma_cm_id *l = &listener->rdma;
+	struct cm_id *id = cm_id_create((struct cm_channel *)l->channel,
+					l->context, l->ps);
+	struct rdma_addr *a;
+
+	if (!id)
+		return NULL;
+	a = &id->rdma.route.addr;
+	id->state = CM_REQUESTED;
+	id->waiting = e->talk;
+	id->theirs = *m;
+	memcpy(id->gid, e->gid, SRDMA_GID_LEN);
+	cm_address_of(&a->dst_storage, id->gid, e->port);
+	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
+	cm_address_set_port(&a->src_addr, cm_address_port(&l->route.addr.src_addr));
+	id->peer = cm_policy_peer(id->gid);
+	if (!cm_id_attach(id) && !cm_report_request(id, listener))
+		return id;
+	cm_id_unlink(id);
+	free(id);
+	return NULL;
+}
+
+static void called(struct cm_id *listener, const struct srdma_agent_event *e)
+{
+	const struct verbs_peer *peer = cm_policy_peer(e->gid);
+	struct cm_message m;
+
+	if (!e->has_talk)
+		return;
+	if (!peer || !cm_address_allowed(peer, e->peer.identity) ||
+	    cm_wire_read(&m, e->peer.data, e->peer.data_len) ||
+	    m.kind != CM_REQUEST || !request(listener, e, &m))
+		refuse(e, peer);
+}
+
+static void progress_service(struct cm_id *id)
+{
+	struct srdma_agent_event e;
+	int r = 0;
+
+	while (!r) {
+		r = srdma_lasting_next(id->service, &e, 0);
+		if (!r && !strcmp(e.event, "called"))
+			called(id, &e);
+	}
+	if (!srdma_lasting_over(id->service))
+		return;
+	r = srdma_lasting_over(id->service);
+	cm_loop_unwatch(srdma_lasting_fd(id->service));
+	srdma_lasting_close(id->service);
+	id->service = NULL;
+	finish(id, RDMA_CM_EVENT_DEVICE_REMOVAL, r, NULL);
+}
+
+void cm_progress(struct cm_id *id)
+{
+	if (id->service)
+		progress_service(id);
+	else
+		progress_talk(id);
+}
+
+/* --- keys and times ------------------------------------------------------------------------ */
+
+static int confirm(struct cm_id *id)
+{
+	const struct cm_message m = { .kind = CM_CONFIRM };
+	uint8_t bytes[CM_HEAD + CM_PRIVATE_MAX];
+	const struct srdma_talk_data data = { bytes,
+					      cm_wire_write(bytes, &m) };
+
+	return srdma_talk_say(id->talk, &data);
+}
+
+/* The QP has keys. */
+static void keyed(struct cm_id *id)
+{
+	int r = id->state == CM_KEYING ? confirm(id) : 0;
+
+	if (r)
+		failed(id, "lost", r);
+	else
+		established(id);
+}
+
+static int64_t await_keys(struct cm_id *id)
+{
+	const int link = srdma_private_link(id->rdma.verbs, id->qp_num);
+
+	if (link > 0)
+		keyed(id);
+	else if (link < 0)
+		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, link, NULL);
+	return link ? INT64_MAX : KEYS_LOOK_MS;
+}
+
+/* A talk was lost: its peer may be there still. */
+static int64_t await_end(struct cm_id *id)
+{
+	if (srdma_private_link(id->rdma.verbs, id->qp_num) >= 0)
+		return PARTED_LOOK_MS;
+	disconnected(id);
+	return INT64_MAX;
+}
+
+int64_t cm_tick(struct cm_id *id)
+{
+	const int64_t now = cm_loop_now();
+
+	if (now >= id->deadline) {
+		finish(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+		return INT64_MAX;
+	}
+	if (id->state == CM_KEYING ||
+	    (id->state == CM_ACCEPTED && id->confirmed))
+		return await_keys(id);
+	if (id->state == CM_CONNECTED && !id->talk)
+		return await_end(id);
+	return id->deadline == INT64_MAX ? INT64_MAX : id->deadline - now;
+}

@@ -1,0 +1,217 @@
+/* The QP of an id, and the attributes that take it from state to state. */
+#include <errno.h>
+#include <string.h>
+
+#include "rdmacm/objects.h"
+
+enum { RNR_TIMER = 12, TIMEOUT = 18, HOPS = 64, RETRIES = 7 };
+
+/* --- attributes ------------------------------------------------------------------ */
+
+static int to_init(struct ibv_qp_attr *a)
+{
+	a->pkey_index = 0;
+	a->port_num = 1;
+	a->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+	       IBV_QP_ACCESS_FLAGS;
+}
+
+static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
+{
+	memset(&a->ah_attr, 0, sizeof(a->ah_attr));
+	a->ah_attr.is_global = 1;
+	a->ah_attr.port_num = 1;
+	a->ah_attr.grh.hop_limit = HOPS;
+	memcpy(a->ah_attr.grh.dgid.raw, id->gid, SRDMA_GID_LEN);
+	a->path_mtu = IBV_MTU_4096;
+	a->dest_qp_num = id->theirs.qp_num;
+	a->rq_psn = 0;
+	a->max_dest_rd_atomic = id->own.responder_resources;
+	a->min_rnr_timer = RNR_TIMER;
+	return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+	       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+	       IBV_QP_MIN_RNR_TIMER;
+}
+
+static int to_rts(struct ibv_qp_attr *a, const struct cm_id *id)
+{
+	a->timeout = TIMEOUT;
+	a->retry_cnt = RETRIES;
+	a->rnr_retry = id->theirs.rnr_retry_count;
+	a->sq_psn = 0;
+	a->max_rd_atomic = id->own.initiator_depth;
+	return IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+	       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+}
+
+/* The mask, or 0: there is no such transition, or the peer is not known yet. */
+static int attributes(struct ibv_qp_attr *a, const struct cm_id *id)
+{
+	switch (a->qp_state) {
+	case IBV_QPS_INIT:
+		return id->rdma.verbs ? to_init(a) : 0;
+	case IBV_QPS_RTR:
+		return id->theirs.qp_num ? to_rtr(a, id) : 0;
+	case IBV_QPS_RTS:
+		return id->theirs.qp_num ? to_rts(a, id) : 0;
+	default:
+		return 0;
+	}
+}
+
+int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
+		      int *qp_attr_mask)
+{
+	cm_lock();
+	*qp_attr_mask = attributes(qp_attr, cm_id_of(id));
+	cm_unlock();
+	return *qp_attr_mask ? 0 : cm_fail(EINVAL);
+}
+
+/* --- states ------------------------------------------------------------------------- */
+
+static int move(struct cm_id *id, enum ibv_qp_state to)
+{
+	struct ibv_qp_attr a = { .qp_state = to };
+
+	return ibv_modify_qp(id->rdma.qp, &a, attributes(&a, id));
+}
+
+int cm_qp_connect(struct cm_id *id)
+{
+	int err = move(id, IBV_QPS_RTR);
+
+	return err ? err : move(id, IBV_QPS_RTS);
+}
+
+void cm_qp_error(struct cm_id *id)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+
+	if (id->rdma.qp)
+		ibv_modify_qp(id->rdma.qp, &a, IBV_QP_STATE);
+}
+
+/* --- life ------------------------------------------------------------------------------ */
+
+static struct ibv_cq *make_cq(struct rdma_cm_id *id, uint32_t depth,
+			      struct ibv_comp_channel **channel)
+{
+	struct ibv_cq *cq;
+
+	*channel = ibv_create_comp_channel(id->verbs);
+	if (!*channel)
+		return NULL;
+	cq = ibv_create_cq(id->verbs, depth ? (int)depth : 1, id, *channel, 0);
+	if (cq)
+		return cq;
+	ibv_destroy_comp_channel(*channel);
+	*channel = NULL;
+	return NULL;
+}
+
+static void destroy_cqs(struct rdma_cm_id *id)
+{
+	if (id->send_cq)
+		ibv_destroy_cq(id->send_cq);
+	if (id->recv_cq)
+		ibv_destroy_cq(id->recv_cq);
+	if (id->send_cq_channel)
+		ibv_destroy_comp_channel(id->send_cq_channel);
+	if (id->recv_cq_channel)
+		ibv_destroy_comp_channel(id->recv_cq_channel);
+	id->send_cq = id->recv_cq = NULL;
+	id->send_cq_channel = id->recv_cq_channel = NULL;
+}
+
+/* CQs of the library, where the program gives none. */
+static int make_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
+{
+	if (!a->send_cq) {
+		id->send_cq = make_cq(id, a->cap.max_send_wr,
+				      &id->send_cq_channel);
+		a->send_cq = id->send_cq;
+	}
+	if (!a->recv_cq) {
+		id->recv_cq = make_cq(id, a->cap.max_recv_wr,
+				      &id->recv_cq_channel);
+		a->recv_cq = id->recv_cq;
+	}
+	return a->send_cq && a->recv_cq ? 0 : -1;
+}
+
+static int take_pd(const struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
+{
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd) {
+		a->comp_mask |= IBV_QP_INIT_ATTR_PD;
+		a->pd = id->pd;
+	}
+	return a->pd->context == id->verbs ? 0 : cm_fail(EINVAL);
+}
+
+int rdma_create_qp_ex(struct rdma_cm_id *id,
+		      struct ibv_qp_init_attr_ex *qp_init_attr)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT };
+	struct ibv_qp *qp = NULL;
+	int err;
+
+	if (id->qp || !id->verbs)
+		return cm_fail(EINVAL);
+	if (take_pd(id, qp_init_attr))
+		return -1;
+	if (!make_cqs(id, qp_init_attr))
+		qp = ibv_create_qp_ex(id->verbs, qp_init_attr);
+	if (!qp) {
+		err = errno;
+		destroy_cqs(id);
+		return cm_fail(err);
+	}
+	err = ibv_modify_qp(qp, &init, to_init(&init));
+	if (err) {
+		ibv_destroy_qp(qp);
+		destroy_cqs(id);
+		return cm_fail(err);
+	}
+	cm_lock();
+	id->qp = qp;
+	id->pd = qp_init_attr->pd;
+	cm_id_of(id)->qp_num = qp->qp_num;
+	cm_unlock();
+	return 0;
+}
+
+int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
+		   struct ibv_qp_init_attr *qp_init_attr)
+{
+	struct ibv_qp_init_attr_ex a = {
+		.qp_context = qp_init_attr->qp_context,
+		.send_cq = qp_init_attr->send_cq,
+		.recv_cq = qp_init_attr->recv_cq,
+		.srq = qp_init_attr->srq,
+		.cap = qp_init_attr->cap,
+		.qp_type = qp_init_attr->qp_type,
+		.sq_sig_all = qp_init_attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	int r = rdma_create_qp_ex(id, &a);
+
+	qp_init_attr->cap = a.cap;
+	return r;
+}
+
+void rdma_destroy_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp *qp;
+
+	cm_lock();
+	qp = id->qp;
+	id->qp = NULL;
+	cm_unlock();
+	if (qp)
+		ibv_destroy_qp(qp);
+	destroy_cqs(id);
+}

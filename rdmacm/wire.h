@@ -1,0 +1,45 @@
+/* The messages of RDMA-CM in a talk (docs/run.md 5). */
+#ifndef RDMACM_WIRE_H
+#define RDMACM_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum cm_kind {
+	CM_REQUEST = 1, /* in the first message of the caller */
+	CM_REPLY = 2,
+	CM_REJECT = 3,
+	CM_CONFIRM = 4, /* of the caller */
+};
+
+enum {
+	CM_VERSION = 1,
+	CM_HEAD = 16, /* bytes before the private data */
+	CM_PRIVATE_MAX = 240,
+	/* IBTA 12.6: bytes of private data, of a request without the header of
+	 * annex A11. */
+	CM_REQUEST_PRIVATE = 56,
+	CM_REPLY_PRIVATE = 196,
+	CM_REJECT_PRIVATE = 148,
+};
+
+/* Fields that a kind has not are zero. */
+struct cm_message {
+	enum cm_kind kind;
+	uint16_t reason; /* of a rejection, IBTA 12.6.7.2 */
+	uint32_t qp_num;
+	uint8_t responder_resources, initiator_depth;
+	uint8_t flow_control, retry_count, rnr_retry_count, srq;
+	uint8_t private_len;
+	uint8_t private_data[CM_PRIVATE_MAX];
+};
+
+/* Returns the length, at most CM_HEAD + CM_PRIVATE_MAX. */
+size_t cm_wire_write(uint8_t out[CM_HEAD + CM_PRIVATE_MAX],
+		     const struct cm_message *m);
+
+/* 0, or -EPROTO: another length, version or kind, or more private data than the
+ * kind has. */
+int cm_wire_read(struct cm_message *m, const uint8_t *in, size_t len);
+
+#endif

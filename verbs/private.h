@@ -1,0 +1,24 @@
+/* What librdmacm.so.1 of srdma needs of libibverbs.so.1 beyond verbs. */
+#ifndef VERBS_PRIVATE_H
+#define VERBS_PRIVATE_H
+
+#include <infiniband/verbs.h>
+
+#include "host/channel.h"
+#include "verbs/policy.h"
+
+/* Both live as long as the context. */
+struct srdma_private_self {
+	const struct verbs_policy *policy;
+	const struct srdma_agent_place *agent;
+};
+
+void srdma_private_self(struct ibv_context *context,
+			struct srdma_private_self *self);
+
+/* What is known of the connection of a QP that is in RTR or RTS. 1: it has keys;
+ * 0: they are being made; -ENOENT: no such QP; -ENOTCONN: it has no connection,
+ * or it had one that ended. */
+int srdma_private_link(struct ibv_context *context, uint32_t qp_num);
+
+#endif
