@@ -25,9 +25,7 @@ VARIABLE = "SRDMA_RUN"
 SIZE_MAX = 16_383  # bytes of the variable
 PEERS_MAX, ALLOWED_MAX = 64, 16  # of entries, of identities in one
 KEYS, PEER_KEYS = {"worker", "agent", "identity", "peer"}, {"gid", "allow"}
-LIBRARY = "libibverbs.so.1"
-# Of the system, for legs over RDMA: the program's own have these names (docs/run.md 7).
-SYSTEM = ("libibverbs.so.1", "librdmacm.so.1")
+LIBRARIES = LIBRARY, CM_LIBRARY = "libibverbs.so.1", "librdmacm.so.1"
 # A program that loads libraries and prints the files that it has mapped.
 LOAD = """
 import ctypes, sys
@@ -101,15 +99,15 @@ def system_libraries(library: Path) -> dict[str, Path]:
     """Names and paths of the libraries of the system; none if one of them is not installed. A
     process loads them that does not see those of `library`: this one may have been started by
     `srdma run` itself."""
-    command = [sys.executable, "-I", "-c", LOAD, *SYSTEM]
+    command = [sys.executable, "-I", "-c", LOAD, *LIBRARIES]
     clean = dict(os.environ)
     for variable in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
         words = os.environ.get(variable, "").split(":")
         clean[variable] = ":".join(word for word in words if not word.startswith(str(library)))
     loaded = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
     paths = [Path(line.split(maxsplit=5)[5]) for line in loaded.stdout.splitlines() if "/" in line]
-    found = {name: path for name in SYSTEM for path in paths if path.name.startswith(name)}
-    return found if len(found) == len(SYSTEM) else {}
+    found = {name: path for name in LIBRARIES for path in paths if path.name.startswith(name)}
+    return found if len(found) == len(LIBRARIES) else {}
 
 
 def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
@@ -120,9 +118,8 @@ def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
     made["LD_LIBRARY_PATH"] = ":".join(
         filter(None, (str(library), os.environ.get("LD_LIBRARY_PATH")))
     )
-    made["LD_PRELOAD"] = ":".join(
-        filter(None, (str(library / LIBRARY), os.environ.get("LD_PRELOAD")))
-    )
+    ours = [str(library / name) for name in (CM_LIBRARY, LIBRARY)]
+    made["LD_PRELOAD"] = ":".join(filter(None, (*ours, os.environ.get("LD_PRELOAD"))))
     return made
 
 

@@ -132,13 +132,13 @@ def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_libraries_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other libraries with their names come first in the paths, as below `srdma run`."""
-    for name in run_policy.SYSTEM:
+    for name in run_policy.LIBRARIES:
         (tmp_path / name).touch()
         ctypes.CDLL(name)  # installed by .ci/setup
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:/mine")
     assert run_policy.system_libraries(Path("/other")) == {}
     found = run_policy.system_libraries(tmp_path)
-    assert list(found) == list(run_policy.SYSTEM)
+    assert list(found) == list(run_policy.LIBRARIES)
     assert all(path.is_file() and path.parent != tmp_path for path in found.values())
 
 
