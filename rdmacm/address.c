@@ -70,37 +70,3 @@ int cm_address_any(const struct sockaddr *a)
 	       (!memcmp(gid, mapped, sizeof(mapped)) &&
 		!memcmp(gid + sizeof(mapped), zero, 4));
 }
-
-/* --- identities --------------------------------------------------------------- */
-
-/* The greedy match of a pattern whose * stops at /. */
-static int fits(const char *pattern, const char *text)
-{
-	const char *star = NULL, *from = NULL;
-
-	while (*text) {
-		if (*pattern == '*') {
-			star = pattern++;
-			from = text;
-		} else if (*pattern == *text) {
-			pattern++;
-			text++;
-		} else if (star && *from != '/') {
-			pattern = star + 1;
-			text = ++from;
-		} else {
-			return 0;
-		}
-	}
-	while (*pattern == '*')
-		pattern++;
-	return !*pattern;
-}
-
-int cm_address_allowed(const struct verbs_peer *peer, const char *identity)
-{
-	for (unsigned i = 0; i < peer->n; i++)
-		if (fits(peer->allowed[i], identity))
-			return 1;
-	return 0;
-}

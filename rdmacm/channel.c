@@ -147,10 +147,8 @@ void cm_drop_events(struct cm_id *id)
 			continue;
 		}
 		/* A request whose listener ends is refused. */
-		if (e->rdma.listen_id) {
-			cm_id_unlink(cm_id_of(e->rdma.id));
-			free(e->rdma.id);
-		}
+		if (e->rdma.listen_id)
+			cm_id_forget(cm_id_of(e->rdma.id));
 		free(e);
 	}
 }

@@ -217,23 +217,14 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	return err ? cm_fail(err) : 0;
 }
 
-/* Takes the talk, and says the own message in it. */
+/* Says the own message to a caller. */
 static int answer(struct cm_id *id)
 {
-	const char *patterns[CM_PATTERNS];
-	struct srdma_talk_self self;
 	struct text text;
-	int r;
 
-	cm_self(&self, id->peer, patterns);
-	r = srdma_talk_answer(&id->talk, &self, id->waiting);
-	if (!r)
-		r = srdma_talk_say(id->talk, write_text(&text, &id->own));
-	if (!r)
-		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
-	if (r)
-		cm_id_end_talk(id);
-	return -r;
+	return id->talk ? -srdma_talk_say(id->talk,
+					  write_text(&text, &id->own))
+			: ECONNRESET; /* the caller has left */
 }
 
 static int accept_request(struct cm_id *id, const struct rdma_conn_param *p)

@@ -28,7 +28,7 @@ struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 	return id;
 }
 
-void cm_id_unlink(struct cm_id *id)
+static void unlink_id(struct cm_id *id)
 {
 	struct cm_id **at = &cm_ids;
 
@@ -44,6 +44,13 @@ void cm_id_end_talk(struct cm_id *id)
 	cm_loop_unwatch(srdma_channel_fd(id->talk));
 	srdma_channel_drop(id->talk);
 	id->talk = NULL;
+}
+
+void cm_id_forget(struct cm_id *id)
+{
+	cm_id_end_talk(id);
+	unlink_id(id);
+	free(id);
 }
 
 static int check_space(enum rdma_port_space ps)
@@ -88,9 +95,22 @@ static void refuse(struct cm_id *id)
 		rdma_reject(&id->rdma, NULL, 0);
 }
 
+/* Requests that the program has not seen end with their listener. */
+static void forget_arriving(const struct cm_id *listener)
+{
+	struct cm_id *id, *next;
+
+	for (id = cm_ids; id; id = next) {
+		next = id->next;
+		if (id->state == CM_ARRIVING && id->listener == listener)
+			cm_id_forget(id);
+	}
+}
+
 static void end(struct cm_id *id)
 {
 	cm_id_end_talk(id);
+	forget_arriving(id);
 	if (id->service) {
 		cm_loop_unwatch(srdma_lasting_fd(id->service));
 		srdma_lasting_close(id->service);
@@ -98,7 +118,7 @@ static void end(struct cm_id *id)
 	}
 	id->state = CM_OVER;
 	cm_drop_events(id);
-	cm_id_unlink(id);
+	unlink_id(id);
 }
 
 int rdma_destroy_id(struct rdma_cm_id *id)

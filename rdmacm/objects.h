@@ -25,7 +25,8 @@ enum cm_state {
 	CM_CALLING,   /* the peer has not answered */
 	CM_RESPONDED, /* the peer has; the program connects its QP */
 	CM_KEYING,    /* the QP has no keys yet */
-	CM_REQUESTED, /* the peer called; the program has not answered */
+	CM_ARRIVING,  /* the peer called; the program does not know it yet */
+	CM_REQUESTED, /* the program has not answered */
 	CM_ACCEPTED,  /* the peer has not confirmed */
 	CM_CONNECTED,
 	CM_OVER, /* no connection any more */
@@ -48,7 +49,7 @@ struct cm_id {
 	unsigned unacknowledged; /* events that the program has */
 	struct srdma_lasting_channel *service;
 	struct srdma_channel *talk;
-	uint64_t waiting; /* REQUESTED: number of the talk */
+	struct cm_id *listener; /* ARRIVING: of this request */
 	const struct verbs_peer *peer;
 	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
 	struct cm_message own, theirs;
@@ -107,8 +108,6 @@ uint16_t cm_address_port(const struct sockaddr *a);
 void cm_address_set_port(struct sockaddr *a, uint16_t port);
 /* 1: 0.0.0.0 or ::. */
 int cm_address_any(const struct sockaddr *a);
-/* 1 if an identity fits a pattern, in which * stands for any characters but /. */
-int cm_address_allowed(const struct verbs_peer *peer, const char *identity);
 
 /* --- channel.c --------------------------------------------------------------------- */
 
@@ -128,8 +127,8 @@ void cm_await_acknowledged(struct cm_id *id);
 /* A new id, in the list. NULL: no memory. With the lock. */
 struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 			   enum rdma_port_space ps);
-/* The lists' end. */
-void cm_id_unlink(struct cm_id *id);
+/* Ends the talk of an id that the program has not got, and frees it. */
+void cm_id_forget(struct cm_id *id);
 /* The id has no talk any more. */
 void cm_id_end_talk(struct cm_id *id);
 /* Gives it the device and its own address. 0 or -errno. */

@@ -60,8 +60,9 @@ static void failed(struct cm_id *id, const char *code, int rc)
 /* The talk has ended with an error. */
 static void broken(struct cm_id *id, const char *code, int rc)
 {
-	/* The QPs go on (docs/agent.md 13): cm_tick() looks at them. */
-	if (id->state == CM_CONNECTED)
+	/* The QPs go on (docs/agent.md 13): cm_tick() looks at them. A caller
+	 * that has left is noticed by rdma_accept(). */
+	if (id->state == CM_CONNECTED || id->state == CM_REQUESTED)
 		cm_id_end_talk(id);
 	else
 		failed(id, code, rc);
@@ -73,6 +74,9 @@ static void closed(struct cm_id *id)
 	switch (id->state) {
 	case CM_CONNECTED:
 		disconnected(id);
+		break;
+	case CM_REQUESTED:
+		cm_id_end_talk(id);
 		break;
 	case CM_CALLING:
 		finish(id, RDMA_CM_EVENT_REJECTED, BY_CONSUMER, NULL);
@@ -162,57 +166,79 @@ static void progress_talk(struct cm_id *id)
 
 /* --- calls of peers ---------------------------------------------------------------------- */
 
-/* A request that is not legal, or that run.toml does not permit, is refused. */
-static void refuse(const struct srdma_agent_event *e,
-		   const struct verbs_peer *peer)
+/* Takes the talk. The agent checks once more whether the caller may have the
+ * identity that run.toml gives to its GID. */
+static int take(struct cm_id *id, uint64_t talk)
 {
 	const char *patterns[CM_PATTERNS];
-	struct srdma_channel *talk;
 	struct srdma_talk_self self;
+	int r;
 
-	cm_self(&self, peer, patterns);
-	if (!srdma_talk_answer(&talk, &self, e->talk))
-		srdma_channel_drop(talk);
+	id->peer = cm_policy_peer(id->gid);
+	if (!id->peer)
+		return -EACCES;
+	cm_self(&self, id->peer, patterns);
+	r = srdma_talk_answer(&id->talk, &self, talk);
+	return r ? r : cm_loop_watch(id, srdma_channel_fd(id->talk));
 }
 
-static struct cm_id *request(struct cm_id *listener,
-			     const struct srdma_agent_event *e,
-			     const struct cm_message *m)
+static void set_addresses(struct cm_id *id, const struct cm_id *listener,
+			  uint16_t port)
+{
+	struct rdma_addr *a = &id->rdma.route.addr;
+
+	cm_address_of(&a->dst_storage, id->gid, port);
+	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
+	cm_address_set_port(
+		&a->src_addr,
+		cm_address_port(&listener->rdma.route.addr.src_addr));
+}
+
+/* A request that is not legal, or that run.toml does not permit, ends with its
+ * talk. */
+static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 {
 	const struct rdma_cm_id *l = &listener->rdma;
 	struct cm_id *id = cm_id_create((struct cm_channel *)l->channel,
 					l->context, l->ps);
-	struct rdma_addr *a;
 
 	if (!id)
-		return NULL;
-	a = &id->rdma.route.addr;
-	id->state = CM_REQUESTED;
-	id->waiting = e->talk;
-	id->theirs = *m;
+		return;
+	id->state = CM_ARRIVING;
+	id->listener = listener;
 	memcpy(id->gid, e->gid, SRDMA_GID_LEN);
-	cm_address_of(&a->dst_storage, id->gid, e->port);
-	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
-	cm_address_set_port(&a->src_addr, cm_address_port(&l->route.addr.src_addr));
-	id->peer = cm_policy_peer(id->gid);
-	if (!cm_id_attach(id) && !cm_report_request(id, listener))
-		return id;
-	cm_id_unlink(id);
-	free(id);
-	return NULL;
+	set_addresses(id, listener, e->port);
+	if (take(id, e->talk) || cm_id_attach(id) ||
+	    cm_wire_read(&id->theirs, e->peer.data, e->peer.data_len) ||
+	    id->theirs.kind != CM_REQUEST)
+		cm_id_forget(id);
 }
 
-static void called(struct cm_id *listener, const struct srdma_agent_event *e)
+/* The agent has given the talk to this program, or the caller has left. Returns 0
+ * if the id is no more. */
+static int arrived(struct cm_id *id, const struct srdma_agent_event *e)
 {
-	const struct verbs_peer *peer = cm_policy_peer(e->gid);
-	struct cm_message m;
+	if (!strcmp(e->event, "talking") &&
+	    !cm_report_request(id, id->listener)) {
+		id->state = CM_REQUESTED;
+		id->listener = NULL;
+		return 1;
+	}
+	cm_id_forget(id);
+	return 0;
+}
 
-	if (!e->has_talk)
-		return;
-	if (!peer || !cm_address_allowed(peer, e->peer.identity) ||
-	    cm_wire_read(&m, e->peer.data, e->peer.data_len) ||
-	    m.kind != CM_REQUEST || !request(listener, e, &m))
-		refuse(e, peer);
+static void progress_arriving(struct cm_id *id)
+{
+	struct srdma_agent_event e;
+	int r = srdma_channel_next(id->talk, &e, 0);
+
+	if (!r) {
+		if (arrived(id, &e))
+			progress_talk(id);
+	} else if (r != -ETIMEDOUT && r != -EINTR) {
+		cm_id_forget(id);
+	}
 }
 
 static void progress_service(struct cm_id *id)
@@ -222,7 +248,7 @@ static void progress_service(struct cm_id *id)
 
 	while (!r) {
 		r = srdma_lasting_next(id->service, &e, 0);
-		if (!r && !strcmp(e.event, "called"))
+		if (!r && !strcmp(e.event, "called") && e.has_talk)
 			called(id, &e);
 	}
 	if (!srdma_lasting_over(id->service))
@@ -238,6 +264,8 @@ void cm_progress(struct cm_id *id)
 {
 	if (id->service)
 		progress_service(id);
+	else if (id->state == CM_ARRIVING)
+		progress_arriving(id);
 	else
 		progress_talk(id);
 }

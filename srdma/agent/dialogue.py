@@ -30,7 +30,7 @@ class Dialogue:
         self._channel = channel
         self._bell = Bell()
         self._said = self._heard = 0
-        self._answers = True  # the peer called this program
+        self._answered: Callable[[], None] | None = None  # None: this program called the peer
 
     async def call(self, talk: Talk, meet: Meet) -> None:
         """Call the peer, and serve the talk until its end. TALK is repeated as an OFFER is
@@ -39,7 +39,6 @@ class Dialogue:
         meet: makes a stream, in another connection than that of a former meeting. Raises
         ExchangeError.
         """
-        self._answers = False
         former: Meeting | None = None
         pause, doubled = 0.0, 1.0
         while True:
@@ -58,12 +57,20 @@ class Dialogue:
             former = None if pause else meeting
             doubled *= 2
 
-    async def answer(self, meeting: Meeting) -> None:
-        """Serve a talk that the peer began, until its end. Raises ExchangeError."""
+    async def answer(self, meeting: Meeting, answered: Callable[[], None]) -> None:
+        """Serve a talk that the peer began, until its end. Raises ExchangeError.
+
+        answered: called once, when the program says something or the talk ends.
+        """
+        self._answered = answered
+        self._channel.report("talking")
         try:
             await self._run(meeting)
         except Truncated as error:
             raise _told(error) from None
+        finally:
+            if not self._said:
+                answered()
 
     # Internal ---------------------------------------------------------------
 
@@ -127,8 +134,10 @@ class Dialogue:
             return False
         match message:
             case {"do": "say", "data": bytes(data), **rest} if not rest:
-                if not self._answers and not self._heard:
+                if not self._answered and not self._heard:
                     raise ExchangeError("config", "the peer of this talk has not answered yet")
+                if self._answered and not self._said:
+                    self._answered()
                 self._said += 1
                 if self._said > SAYS_MAX:
                     raise ExchangeError("config", f"more than {SAYS_MAX} messages in a talk")
@@ -148,6 +157,8 @@ class Dialogue:
             raise PeerClosed
         match decode(message):
             case Say(data):
+                if self._answered and not self._said:
+                    raise ExchangeError("state", "SAY came before the answer")
                 self._heard += 1
                 if self._heard > SAYS_MAX:
                     raise ExchangeError("state", f"more than {SAYS_MAX} SAY in a talk")

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from srdma import gid as gids
-from srdma.agent.accounts import User
 from srdma.agent.channel import Channel, until_closed
 from srdma.agent.dialogue import Dialogue
 from srdma.agent.links import Links, check_age
@@ -67,7 +66,7 @@ class Talks:
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}
-        # Of each service, and of each identity (with "") at a service: how many wait.
+        # Of each service, and of each identity (with "") at a service: how many have no answer.
         self._counts: Counter[tuple[Service, str]] = Counter()
 
     async def serve(self, channel: Channel, own: Own, settings: Mapping[str, Any]) -> None:
@@ -82,7 +81,7 @@ class Talks:
                     {"talk": port, "from": self._known_gid(), "gid": gid, "port": of, "data": data},
                 )
             case {"do": "answer", "talk": int(number)}:
-                await Dialogue(channel).answer(self._taken(number, channel.uid, own()))
+                await self._answer(channel, own, number)
             case _:
                 raise ExchangeError("config", "serve, talk or answer has wrong fields")
 
@@ -140,7 +139,8 @@ class Talks:
             del self._services[port]
             for number, waiting in [*self._waiting.items()]:
                 if waiting.service is service:
-                    self._remove(number).refuse(ExchangeError("closed", NO_LONGER))
+                    self._uncount(self._remove(number))
+                    waiting.meeting.refuse(ExchangeError("closed", NO_LONGER))
 
     def _free_port(self) -> int:
         free = [port for port in FREE_PORTS if port not in self._services]
@@ -193,7 +193,9 @@ class Talks:
 
     def _heard(self, number: int) -> None:
         """The caller has ended a talk that waits, or has sent a message before the answer."""
-        meeting = self._remove(number)
+        waiting = self._remove(number)
+        self._uncount(waiting)
+        meeting = waiting.meeting
         if meeting.stream.connected():
             meeting.refuse(ExchangeError("state", "a message that came before the answer"))
         else:
@@ -201,29 +203,30 @@ class Talks:
         if not meeting.stream.link.end:
             meeting.stream.link.refused("state")
 
-    def _taken(self, number: int, uid: User, own: Identity) -> Meeting:
-        """A talk that waits for the answer of this user. Raises ExchangeError."""
+    async def _answer(self, channel: Channel, own: Own, number: int) -> None:
         waiting = self._waiting.get(number)
-        if waiting is None or waiting.service.channel.uid != uid:
+        if waiting is None or waiting.service.channel.uid != channel.uid:
             raise ExchangeError("closed", NO_LONGER)
-        meeting = self._remove(number)
+        self._remove(number)
         try:
-            _check(meeting, own)
+            _check(waiting.meeting, own())
         except ExchangeError as error:
-            meeting.refuse(error)
+            self._uncount(waiting)
+            waiting.meeting.refuse(error)
             raise
-        return meeting
+        await Dialogue(channel).answer(waiting.meeting, partial(self._uncount, waiting))
 
-    def _remove(self, number: int) -> Meeting:
-        """Take a talk from those that wait."""
+    def _remove(self, number: int) -> Waiting:
+        """Take a talk from those that wait. It still counts."""
         waiting = self._waiting.pop(number)
-        meeting = waiting.meeting
-        meeting.stream.watch(None)
-        for key in ((waiting.service, ""), (waiting.service, meeting.identity)):
+        waiting.meeting.stream.watch(None)
+        return waiting
+
+    def _uncount(self, waiting: Waiting) -> None:
+        for key in ((waiting.service, ""), (waiting.service, waiting.meeting.identity)):
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]
-        return meeting
 
 
 def _check(meeting: Meeting, own: Identity) -> None:
