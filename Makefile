@@ -241,7 +241,7 @@ $(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
 $(RUN_TEST): $(BUILD)/%: %.c $(wildcard tests/e2e/verbs/*.h)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(ALL_LDFLAGS) -o $@ $< -libverbs -lcmocka
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(ALL_LDFLAGS) -o $@ $< -lrdmacm -libverbs -lcmocka
 
 $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 		$(wildcard include/srdma/*.h)

@@ -29,7 +29,7 @@ static int watch(const struct verbs_qp *qp)
 
 int verbs_connect(struct verbs_qp *qp)
 {
-	const struct verbs_root *root = verbs_root_of(qp->ibv.context);
+	struct verbs_root *root = verbs_root_of(qp->ibv.context);
 	const uint8_t *gid = qp->attr.ah_attr.grh.dgid.raw;
 	const struct verbs_peer *peer = verbs_policy_peer(root->policy, gid);
 	const struct srdma_settings_peer to = {
@@ -60,6 +60,7 @@ int verbs_connect(struct verbs_qp *qp)
 		return err;
 	}
 	qp->connecting = 1;
+	root->look_at = 0; /* the next look may be planned for much later */
 	return 0;
 }
 

@@ -1,0 +1,594 @@
+/*
+ * Functions of librdmacm as a program sees them (docs/run.md 5): calls of this
+ * process to itself, and what is refused. tests/e2e/test_run_cm.py starts it by
+ * `srdma run` on the host with the GID 127.0.0.1.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdlib.h>
+
+enum { WAIT_MS = 60000, DEPTH = 4, RESOLVE_MS = 1000 };
+
+/* --- the two ends of this process --------------------------------------------- */
+
+static struct sockaddr_in address(const char *ip, uint16_t port)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons(port) };
+
+	assert_int_equal(inet_pton(AF_INET, ip, &a.sin_addr), 1);
+	return a;
+}
+
+static struct sockaddr *any(struct sockaddr_in *a)
+{
+	return (struct sockaddr *)a;
+}
+
+struct ends {
+	struct rdma_event_channel *server, *client;
+	struct rdma_cm_id *listener, *accepted, *caller;
+	uint16_t port;
+};
+
+static struct rdma_cm_event *next(struct rdma_event_channel *c,
+				  enum rdma_cm_event_type type, int status)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+	struct rdma_cm_event *e;
+
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+	assert_int_equal(rdma_get_cm_event(c, &e), 0);
+	assert_string_equal(rdma_event_str(e->event), rdma_event_str(type));
+	assert_int_equal(e->status, status);
+	return e;
+}
+
+static void expect(struct rdma_event_channel *c, enum rdma_cm_event_type type,
+		   int status)
+{
+	assert_int_equal(rdma_ack_cm_event(next(c, type, status)), 0);
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = DEPTH,
+			 .max_recv_wr = DEPTH,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
+	assert_non_null(id->qp);
+	assert_non_null(id->send_cq_channel);
+}
+
+static void route(struct rdma_cm_id *id, struct rdma_event_channel *c,
+		  const char *ip, uint16_t port)
+{
+	struct sockaddr_in to = address(ip, port);
+
+	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
+	expect(c, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	assert_non_null(id->verbs);
+	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
+	expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+}
+
+static void open_ends(struct ends *e)
+{
+	struct sockaddr_in at = address("0.0.0.0", 0);
+
+	memset(e, 0, sizeof(*e));
+	e->server = rdma_create_event_channel();
+	e->client = rdma_create_event_channel();
+	assert_int_equal(
+		rdma_create_id(e->server, &e->listener, e, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(e->listener, any(&at)), 0);
+	assert_int_equal(rdma_listen(e->listener, 0), 0);
+	e->port = ntohs(rdma_get_src_port(e->listener));
+	assert_int_not_equal(e->port, 0);
+	assert_int_equal(rdma_create_id(e->client, &e->caller, e, RDMA_PS_TCP),
+			 0);
+	route(e->caller, e->client, "127.0.0.1", e->port);
+	assert_int_equal(ntohs(rdma_get_dst_port(e->caller)), e->port);
+}
+
+static void close_ends(struct ends *e)
+{
+	struct rdma_cm_id *ids[] = { e->accepted, e->caller, e->listener };
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(*ids); i++)
+		if (ids[i]) {
+			rdma_destroy_qp(ids[i]);
+			assert_int_equal(rdma_destroy_id(ids[i]), 0);
+		}
+	rdma_destroy_event_channel(e->server);
+	rdma_destroy_event_channel(e->client);
+}
+
+/* The caller calls with these data; the other end sees the call. */
+static void call(struct ends *e, const char *data, uint32_t qp_num)
+{
+	struct rdma_conn_param p = { .private_data = data,
+				     .private_data_len =
+					     (uint8_t)strlen(data),
+				     .responder_resources = 3,
+				     .initiator_depth = 5,
+				     .retry_count = 6,
+				     .rnr_retry_count = 4,
+				     .qp_num = qp_num };
+	struct rdma_cm_event *event;
+
+	assert_int_equal(rdma_connect(e->caller, &p), 0);
+	event = next(e->server, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	assert_ptr_equal(event->listen_id, e->listener);
+	assert_int_equal(event->param.conn.private_data_len, strlen(data));
+	if (*data)
+		assert_memory_equal(event->param.conn.private_data, data,
+				    strlen(data));
+	assert_int_equal(event->param.conn.responder_resources, 5);
+	assert_int_equal(event->param.conn.initiator_depth, 3);
+	assert_int_equal(event->param.conn.rnr_retry_count, 4);
+	e->accepted = event->id;
+	assert_ptr_equal(e->accepted->context, e);
+	assert_int_equal(rdma_get_dst_port(e->accepted),
+			 rdma_get_src_port(e->caller));
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+}
+
+static void establish(struct ends *e, const char *data)
+{
+	struct rdma_conn_param p = { .private_data = data,
+				     .private_data_len =
+					     (uint8_t)strlen(data) };
+	struct rdma_cm_event *event;
+
+	make_qp(e->accepted);
+	assert_int_equal(rdma_accept(e->accepted, &p), 0);
+	event = next(e->client, RDMA_CM_EVENT_ESTABLISHED, 0);
+	assert_int_equal(event->param.conn.private_data_len, strlen(data));
+	assert_memory_equal(event->param.conn.private_data, data,
+			    strlen(data));
+	assert_int_equal(event->param.conn.qp_num, e->accepted->qp->qp_num);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	expect(e->server, RDMA_CM_EVENT_ESTABLISHED, 0);
+}
+
+/* --- connections ------------------------------------------------------------------ */
+
+static void test_connection(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "who is there?", 0);
+	establish(&e, "it is me");
+	assert_int_equal(rdma_disconnect(e.caller), 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	assert_int_equal(rdma_disconnect(e.accepted), -1);
+	assert_int_equal(errno, EINVAL);
+	close_ends(&e);
+}
+
+static void test_end_of_an_id_disconnects_the_peer(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	establish(&e, "");
+	rdma_destroy_qp(e.caller);
+	assert_int_equal(rdma_destroy_id(e.caller), 0);
+	e.caller = NULL;
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	close_ends(&e);
+}
+
+static void test_rejection(void **state)
+{
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "please", 0);
+	assert_int_equal(rdma_reject(e.accepted, "no", 2), 0);
+	event = next(e.client, RDMA_CM_EVENT_REJECTED, 28);
+	assert_int_equal(event->param.conn.private_data_len, 2);
+	assert_memory_equal(event->param.conn.private_data, "no", 2);
+	rdma_ack_cm_event(event);
+	assert_int_equal(rdma_accept(e.accepted, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	close_ends(&e);
+}
+
+static void test_request_whose_id_ends_is_rejected(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	assert_int_equal(rdma_destroy_id(e.accepted), 0);
+	e.accepted = NULL;
+	expect(e.client, RDMA_CM_EVENT_REJECTED, 28);
+	close_ends(&e);
+}
+
+static void test_listener_may_end_before_the_answer(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	assert_int_equal(rdma_destroy_id(e.listener), 0);
+	e.listener = NULL;
+	establish(&e, "");
+	close_ends(&e);
+}
+
+static void test_caller_that_leaves(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	make_qp(e.accepted);
+	rdma_destroy_qp(e.caller);
+	assert_int_equal(rdma_destroy_id(e.caller), 0);
+	e.caller = NULL;
+	/* It is noticed by the answer, or after it. */
+	if (rdma_accept(e.accepted, NULL))
+		assert_int_equal(errno, ECONNRESET);
+	else
+		expect(e.server, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+	close_ends(&e);
+}
+
+/* A program that makes and connects its QP by itself. */
+static struct ibv_qp *own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
+{
+	struct ibv_qp_init_attr init = { .cap = { .max_send_wr = DEPTH,
+						  .max_recv_wr = DEPTH,
+						  .max_send_sge = 1,
+						  .max_recv_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
+
+	*cq = ibv_create_cq(id->verbs, DEPTH, NULL, NULL, 0);
+	init.send_cq = init.recv_cq = *cq;
+	return ibv_create_qp(id->pd, &init);
+}
+
+static void move(struct rdma_cm_id *id, struct ibv_qp *qp,
+		 enum ibv_qp_state to)
+{
+	struct ibv_qp_attr a = { .qp_state = to };
+	int mask;
+
+	assert_int_equal(rdma_init_qp_attr(id, &a, &mask), 0);
+	assert_int_equal(ibv_modify_qp(qp, &a, mask), 0);
+}
+
+static void test_qps_of_the_program(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR };
+	struct rdma_conn_param p = { .responder_resources = 1 };
+	struct rdma_cm_event *event;
+	struct ibv_qp *qp[2];
+	struct ibv_cq *cq[2];
+	struct ends e;
+	int mask;
+
+	(void)state;
+	open_ends(&e);
+	assert_int_equal(rdma_connect(e.caller, NULL), -1); /* no QP */
+	assert_int_equal(errno, EINVAL);
+	qp[0] = own_qp(e.caller, &cq[0]);
+	assert_int_equal(rdma_init_qp_attr(e.caller, &a, &mask), -1);
+	move(e.caller, qp[0], IBV_QPS_INIT);
+	call(&e, "", qp[0]->qp_num);
+	qp[1] = own_qp(e.accepted, &cq[1]);
+	for (int to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++)
+		move(e.accepted, qp[1], (enum ibv_qp_state)to);
+	p.qp_num = qp[1]->qp_num;
+	assert_int_equal(rdma_accept(e.accepted, &p), 0);
+	assert_int_equal(rdma_establish(e.caller), -1);
+	event = next(e.client, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	assert_int_equal(event->param.conn.qp_num, qp[1]->qp_num);
+	rdma_ack_cm_event(event);
+	move(e.caller, qp[0], IBV_QPS_RTR);
+	move(e.caller, qp[0], IBV_QPS_RTS);
+	assert_int_equal(rdma_establish(e.caller), 0);
+	expect(e.server, RDMA_CM_EVENT_ESTABLISHED, 0);
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_qp(qp[i]), 0);
+		assert_int_equal(ibv_destroy_cq(cq[i]), 0);
+	}
+	close_ends(&e);
+}
+
+static void test_migration(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	assert_int_equal(rdma_reject(e.accepted, NULL, 0), 0);
+	/* The event may be in the queue already: it moves too. */
+	assert_int_equal(rdma_migrate_id(e.caller, other), 0);
+	assert_ptr_equal(e.caller->channel, other);
+	expect(other, RDMA_CM_EVENT_REJECTED, 28);
+	rdma_destroy_qp(e.caller);
+	assert_int_equal(rdma_destroy_id(e.caller), 0);
+	e.caller = NULL;
+	close_ends(&e);
+	rdma_destroy_event_channel(other);
+}
+
+/* --- refusals ------------------------------------------------------------------------- */
+
+static void test_nobody_listens(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	assert_int_equal(rdma_destroy_id(e.listener), 0);
+	e.listener = NULL;
+	assert_int_equal(rdma_connect(e.caller, NULL), 0);
+	expect(e.client, RDMA_CM_EVENT_REJECTED, 8);
+	close_ends(&e);
+}
+
+static void test_port_in_use(void **state)
+{
+	struct rdma_cm_id *second;
+	struct sockaddr_in at;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	at = address("127.0.0.1", e.port);
+	assert_int_equal(
+		rdma_create_id(e.server, &second, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(second, any(&at)), 0);
+	assert_non_null(second->verbs);
+	assert_int_equal(rdma_listen(second, 1), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(rdma_destroy_id(second), 0);
+	close_ends(&e);
+}
+
+static void refused_address(const char *ip, int status)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct sockaddr_in to = address(ip, 7000);
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
+	expect(c, RDMA_CM_EVENT_ADDR_ERROR, status);
+	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), -1);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
+static void test_addresses(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct sockaddr_in other = address("127.0.0.9", 0);
+	struct sockaddr_in own = address("127.0.0.1", 0);
+	struct sockaddr wrong = { .sa_family = AF_UNIX };
+	struct rdma_cm_id *id;
+
+	(void)state;
+	refused_address("10.1.1.1", -EACCES); /* run.toml has it not */
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, any(&other)), -1);
+	assert_int_equal(errno, ENODEV);
+	assert_int_equal(rdma_bind_addr(id, &wrong), -1);
+	assert_int_equal(errno, EAFNOSUPPORT);
+	assert_int_equal(rdma_bind_addr(id, any(&own)), 0);
+	assert_int_equal(rdma_bind_addr(id, any(&own)), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
+/* A GID that run.toml has, and the agent's policy has not. */
+static void test_peer_without_agent(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	route(id, c, "127.0.0.3", 7000);
+	make_qp(id);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	expect(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPERM);
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
+static void test_parameters(void **state)
+{
+	static const char data[256];
+	struct rdma_conn_param p = { .private_data = data,
+				     .private_data_len = 57 };
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	assert_int_equal(rdma_connect(e.caller, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	p.private_data_len = 0;
+	p.responder_resources = 17;
+	assert_int_equal(rdma_connect(e.caller, &p), -1);
+	p.responder_resources = 0;
+	p.initiator_depth = 17;
+	assert_int_equal(rdma_connect(e.caller, &p), -1);
+	call(&e, "", 0);
+	assert_int_equal(rdma_reject(e.accepted, data, 149), -1);
+	assert_int_equal(errno, EINVAL);
+	p = (struct rdma_conn_param){ .private_data = data,
+				      .private_data_len = 197 };
+	make_qp(e.accepted);
+	assert_int_equal(rdma_accept(e.accepted, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_accept(e.caller, NULL), -1);
+	assert_int_equal(rdma_connect(e.listener, NULL), -1);
+	assert_int_equal(rdma_listen(e.caller, 1), -1);
+	assert_int_equal(rdma_disconnect(e.listener), -1);
+	close_ends(&e);
+}
+
+static void test_channel_that_does_not_wait(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+
+	(void)state;
+	assert_int_equal(fcntl(c->fd, F_SETFL, O_NONBLOCK), 0);
+	assert_int_equal(rdma_get_cm_event(c, &event), -1);
+	assert_int_equal(errno, EAGAIN);
+	rdma_destroy_event_channel(c);
+}
+
+static void test_options(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	uint8_t tos = 0;
+	int one = 1;
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
+					 RDMA_OPTION_ID_TOS, &tos, 1),
+			 0);
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
+					 RDMA_OPTION_ID_REUSEADDR, &one,
+					 sizeof(one)),
+			 0);
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
+					 RDMA_OPTION_ID_REUSEADDR, &one, 1),
+			 -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_IB,
+					 RDMA_OPTION_IB_PATH, &one, 1),
+			 -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
+static void test_what_is_not_there(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_UDP }, *found;
+	struct rdma_addrinfo ud = { .ai_qp_type = IBV_QPT_UD };
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_UDP), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7000", &hints, &found),
+			 -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(rdma_create_ep(&id, &ud, NULL, NULL), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(rdma_join_multicast(NULL, NULL, NULL), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	rdma_destroy_event_channel(c);
+}
+
+static void test_names(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE }, *found;
+	struct ibv_context **list;
+	int n;
+
+	(void)state;
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, NULL, &found), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_getaddrinfo(NULL, "7000", &hints, &found), 0);
+	assert_non_null(found->ai_src_addr);
+	assert_int_equal(found->ai_qp_type, IBV_QPT_RC);
+	rdma_freeaddrinfo(found);
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7000", NULL, &found),
+			 0);
+	assert_non_null(found->ai_dst_addr);
+	rdma_freeaddrinfo(found);
+	hints.ai_flags = RAI_NUMERICHOST;
+	assert_int_equal(rdma_getaddrinfo("no number", "7000", &hints, &found),
+			 -1);
+	list = rdma_get_devices(&n);
+	assert_int_equal(n, 1);
+	assert_null(list[1]);
+	rdma_free_devices(list);
+	assert_string_equal(rdma_event_str((enum rdma_cm_event_type)99),
+			    "UNKNOWN EVENT");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_end_of_an_id_disconnects_the_peer),
+		cmocka_unit_test(test_rejection),
+		cmocka_unit_test(test_request_whose_id_ends_is_rejected),
+		cmocka_unit_test(test_listener_may_end_before_the_answer),
+		cmocka_unit_test(test_caller_that_leaves),
+		cmocka_unit_test(test_qps_of_the_program),
+		cmocka_unit_test(test_migration),
+		cmocka_unit_test(test_nobody_listens),
+		cmocka_unit_test(test_port_in_use),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_peer_without_agent),
+		cmocka_unit_test(test_parameters),
+		cmocka_unit_test(test_channel_that_does_not_wait),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
