@@ -47,8 +47,8 @@ struct srdma_agent_event {
 	uint64_t talk; /* called */
 	int has_talk;
 	uint8_t gid[SRDMA_GID_LEN]; /* called: of the caller */
-	int remote;    /* opened: 1 if worker and agent are elsewhere */
-	int lasting;   /* opened: 1 if the connection may be made again */
+	int remote;  /* opened: 1 if worker and agent are elsewhere */
+	int lasting; /* opened: 1 if the connection may be made again */
 	/* identity also: arrived, called; data also: called, heard */
 	struct srdma_connection_info peer;
 };

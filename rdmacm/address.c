@@ -16,8 +16,8 @@ int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a)
 	if (a->sa_family != AF_INET)
 		return -EAFNOSUPPORT;
 	memcpy(gid, mapped, sizeof(mapped));
-	memcpy(gid + sizeof(mapped),
-	       &((const struct sockaddr_in *)a)->sin_addr, 4);
+	memcpy(gid + sizeof(mapped), &((const struct sockaddr_in *)a)->sin_addr,
+	       4);
 	return 0;
 }
 

@@ -34,10 +34,9 @@ static int set_types(struct rdma_addrinfo *r, const struct rdma_addrinfo *h)
 		r->ai_qp_type = r->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD
 								: IBV_QPT_RC;
 	if (!r->ai_port_space)
-		r->ai_port_space = r->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP
-							       : RDMA_PS_TCP;
-	return r->ai_qp_type == IBV_QPT_RC &&
-			       r->ai_port_space != RDMA_PS_UDP
+		r->ai_port_space =
+			r->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
+	return r->ai_qp_type == IBV_QPT_RC && r->ai_port_space != RDMA_PS_UDP
 		       ? 0
 		       : EOPNOTSUPP;
 }
@@ -57,9 +56,9 @@ static int find(struct rdma_addrinfo *r, const char *node, const char *service,
 {
 	const int passive = h->ai_flags & RAI_PASSIVE;
 	const struct addrinfo hints = {
-		.ai_flags = (passive ? AI_PASSIVE : 0) |
-			    (h->ai_flags & RAI_NUMERICHOST ? AI_NUMERICHOST
-							   : 0),
+		.ai_flags =
+			(passive ? AI_PASSIVE : 0) |
+			(h->ai_flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),
 		.ai_family = h->ai_family,
 		.ai_socktype = SOCK_STREAM,
 	};

@@ -254,6 +254,7 @@ const char *rdma_event_str(enum rdma_cm_event_type event)
 		[RDMA_CM_EVENT_TIMEWAIT_EXIT] = "RDMA_CM_EVENT_TIMEWAIT_EXIT",
 	};
 
-	return (unsigned)event < sizeof(names) / sizeof(*names) ? names[event]
-								: "UNKNOWN EVENT";
+	return (unsigned)event < sizeof(names) / sizeof(*names)
+		       ? names[event]
+		       : "UNKNOWN EVENT";
 }

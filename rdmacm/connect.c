@@ -94,6 +94,7 @@ static void watched(struct cm_id *id, enum cm_state state, int64_t ms)
 
 /* --- the caller ------------------------------------------------------------------------ */
 
+/* 0 or ENOMEM. */
 static int call(struct cm_id *id)
 {
 	const char *patterns[CM_PATTERNS];
@@ -111,11 +112,16 @@ static int call(struct cm_id *id)
 			    write_text(&text, &id->own));
 	if (!r)
 		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
-	if (r)
-		cm_id_end_talk(id);
-	else
+	if (!r) {
 		watched(id, CM_CALLING, CM_ANSWER_MS);
-	return -r;
+		return 0;
+	}
+	/* No agent. It is an event, as all that can be wrong with the network:
+	 * programs may not expect that the call fails. */
+	cm_id_end_talk(id);
+	cm_qp_error(id);
+	id->state = CM_OVER;
+	return -cm_report(id, RDMA_CM_EVENT_CONNECT_ERROR, r, NULL);
 }
 
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
@@ -222,8 +228,7 @@ static int answer(struct cm_id *id)
 {
 	struct text text;
 
-	return id->talk ? -srdma_talk_say(id->talk,
-					  write_text(&text, &id->own))
+	return id->talk ? -srdma_talk_say(id->talk, write_text(&text, &id->own))
 			: ECONNRESET; /* the caller has left */
 }
 
@@ -284,10 +289,10 @@ static int disconnect(struct cm_id *id)
 {
 	int r = 0;
 
+	cm_qp_error(id); /* in each state: programs wait for its completions */
 	if (id->left || id->state < CM_CALLING || id->state == CM_REQUESTED)
 		return EINVAL;
 	id->left = 1;
-	cm_qp_error(id);
 	cm_id_end_talk(id);
 	id->state = CM_OVER;
 	id->deadline = INT64_MAX;

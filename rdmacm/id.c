@@ -74,9 +74,9 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 	if (!channel)
 		return -1;
 	cm_lock();
-	made = cm_device() ? cm_id_create((struct cm_channel *)channel, context,
-					  ps)
-			   : NULL;
+	made = cm_device()
+		       ? cm_id_create((struct cm_channel *)channel, context, ps)
+		       : NULL;
 	cm_unlock();
 	if (!made) {
 		if (sync)
@@ -254,10 +254,9 @@ static int resolve_addr(struct cm_id *id, const struct sockaddr *src,
 	r = resolve(id, dst);
 	if (!r)
 		id->state = CM_RESOLVED;
-	return cm_report(id,
-			 r ? RDMA_CM_EVENT_ADDR_ERROR
-			   : RDMA_CM_EVENT_ADDR_RESOLVED,
-			 r, NULL);
+	return cm_report(
+		id, r ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED,
+		r, NULL);
 }
 
 int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,

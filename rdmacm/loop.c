@@ -98,8 +98,7 @@ static int start(void)
 
 	epoll = epoll_create1(EPOLL_CLOEXEC);
 	wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (epoll < 0 || wake < 0 ||
-	    epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &e))
+	if (epoll < 0 || wake < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &e))
 		return -errno;
 	sigfillset(&all); /* signals are for the program's threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -26,6 +26,14 @@ static void finish(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	cm_report(id, type, status, message);
 }
 
+/* There is no connection: the QP fails with what the program has posted. */
+static void fail(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		 const struct cm_message *message)
+{
+	cm_qp_error(id);
+	finish(id, type, status, message);
+}
+
 static void disconnected(struct cm_id *id)
 {
 	id->parted = 1;
@@ -46,15 +54,15 @@ static void failed(struct cm_id *id, const char *code, int rc)
 						   "timeout", "lost", "busy" };
 
 	if (!strcmp(code, "closed") && id->state == CM_CALLING) {
-		finish(id, RDMA_CM_EVENT_REJECTED, NO_SERVICE, NULL);
+		fail(id, RDMA_CM_EVENT_REJECTED, NO_SERVICE, NULL);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(unreachable) / sizeof(*unreachable); i++)
 		if (!strcmp(code, unreachable[i])) {
-			finish(id, RDMA_CM_EVENT_UNREACHABLE, rc, NULL);
+			fail(id, RDMA_CM_EVENT_UNREACHABLE, rc, NULL);
 			return;
 		}
-	finish(id, RDMA_CM_EVENT_CONNECT_ERROR, rc, NULL);
+	fail(id, RDMA_CM_EVENT_CONNECT_ERROR, rc, NULL);
 }
 
 /* The talk has ended with an error. */
@@ -79,10 +87,10 @@ static void closed(struct cm_id *id)
 		cm_id_end_talk(id);
 		break;
 	case CM_CALLING:
-		finish(id, RDMA_CM_EVENT_REJECTED, BY_CONSUMER, NULL);
+		fail(id, RDMA_CM_EVENT_REJECTED, BY_CONSUMER, NULL);
 		break;
 	default:
-		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET, NULL);
+		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET, NULL);
 		break;
 	}
 }
@@ -101,7 +109,7 @@ static void replied(struct cm_id *id)
 	}
 	err = cm_qp_connect(id);
 	if (err) {
-		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, -err, NULL);
+		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, -err, NULL);
 		return;
 	}
 	id->state = CM_KEYING;
@@ -116,7 +124,7 @@ static void answered(struct cm_id *id, const struct cm_message *m)
 		replied(id);
 		break;
 	case CM_REJECT:
-		finish(id, RDMA_CM_EVENT_REJECTED, m->reason, m);
+		fail(id, RDMA_CM_EVENT_REJECTED, m->reason, m);
 		break;
 	default:
 		failed(id, "format", -EPROTO);
@@ -276,8 +284,7 @@ static int confirm(struct cm_id *id)
 {
 	const struct cm_message m = { .kind = CM_CONFIRM };
 	uint8_t bytes[CM_HEAD + CM_PRIVATE_MAX];
-	const struct srdma_talk_data data = { bytes,
-					      cm_wire_write(bytes, &m) };
+	const struct srdma_talk_data data = { bytes, cm_wire_write(bytes, &m) };
 
 	return srdma_talk_say(id->talk, &data);
 }
@@ -300,7 +307,7 @@ static int64_t await_keys(struct cm_id *id)
 	if (link > 0)
 		keyed(id);
 	else if (link < 0)
-		finish(id, RDMA_CM_EVENT_CONNECT_ERROR, link, NULL);
+		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, link, NULL);
 	return link ? INT64_MAX : KEYS_LOOK_MS;
 }
 
@@ -318,7 +325,7 @@ int64_t cm_tick(struct cm_id *id)
 	const int64_t now = cm_loop_now();
 
 	if (now >= id->deadline) {
-		finish(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+		fail(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
 		return INT64_MAX;
 	}
 	if (id->state == CM_KEYING ||

@@ -31,8 +31,7 @@ static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
 	a->max_dest_rd_atomic = id->own.responder_resources;
 	a->min_rnr_timer = RNR_TIMER;
 	return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-	       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-	       IBV_QP_MIN_RNR_TIMER;
+	       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 }
 
 static int to_rts(struct ibv_qp_attr *a, const struct cm_id *id)
@@ -90,7 +89,9 @@ void cm_qp_error(struct cm_id *id)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
 
-	if (id->rdma.qp)
+	/* A program may have destroyed it without rdma_destroy_qp(). */
+	if (id->rdma.qp &&
+	    srdma_private_link(id->rdma.verbs, id->qp_num) != -ENOENT)
 		ibv_modify_qp(id->rdma.qp, &a, IBV_QP_STATE);
 }
 
@@ -130,13 +131,13 @@ static void destroy_cqs(struct rdma_cm_id *id)
 static int make_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 {
 	if (!a->send_cq) {
-		id->send_cq = make_cq(id, a->cap.max_send_wr,
-				      &id->send_cq_channel);
+		id->send_cq =
+			make_cq(id, a->cap.max_send_wr, &id->send_cq_channel);
 		a->send_cq = id->send_cq;
 	}
 	if (!a->recv_cq) {
-		id->recv_cq = make_cq(id, a->cap.max_recv_wr,
-				      &id->recv_cq_channel);
+		id->recv_cq =
+			make_cq(id, a->cap.max_recv_wr, &id->recv_cq_channel);
 		a->recv_cq = id->recv_cq;
 	}
 	return a->send_cq && a->recv_cq ? 0 : -1;

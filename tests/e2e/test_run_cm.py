@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cbor2
 import pytest
 
-from tests.e2e.agents import gid_hosts
+from srdma import gid
+from tests.e2e.agents import gid_hosts, until
 from tests.e2e.conftest import WAIT
 from tests.e2e.test_run import LIBRARY, Ended, Hosts, _end, needs
 from tests.ports import free_port
 
 CM = LIBRARY.with_name("librdmacm.so.1")
-SERVER = "127.0.0.2"  # GID of host b
+FUNCTIONS = Path("build/tests/e2e/verbs/cm")
+RPING = "rping -s -a 127.0.0.2 -p {port}", "rping -c -a 127.0.0.2 -p {port}"
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,26 +36,165 @@ def hosts(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts
         yield Hosts(place, folder)
 
 
-def pair(hosts: Hosts, server: str, client: str) -> tuple[Ended, Ended]:
-    """A server on b, then a client on a. {port}: of RDMA-CM."""
+def start(hosts: Hosts, name: str, words: str, port: int, **narrowed: str) -> subprocess.Popen[str]:
+    """{port}: of RDMA-CM."""
+    needs(words.split()[0])
+    return hosts.start(name, words.format(port=port).split(), **narrowed)
+
+
+def served(hosts: Hosts, port: int) -> bool:
+    """True if a program of host b serves a port. It refuses a talk that is no request, and does
+    not notice it."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(hosts.place.agents[0].socket))
+        to = [gid.parse(hosts.place.address), port]
+        fields = {"do": "talk", "identity": "host-a", "worker": str(hosts.place.a.ctx.path)}
+        raw = cbor2.dumps(fields | {"peer": [], "to": to, "from": 0, "data": b"no request"})
+        sock.sendall(len(raw).to_bytes(4, "big") + raw)
+        event = cbor2.loads(sock.recv(65_536)[4:])
+    assert event["event"] == "closed" or event["code"] == "closed", event
+    return bool(event["event"] == "closed")
+
+
+def listen(hosts: Hosts, words: str, port: int, **narrowed: str) -> subprocess.Popen[str]:
+    """A server on host b, which listens."""
+    server = start(hosts, "b", words, port, **narrowed)
+    until(lambda: served(hosts, port) or server.poll() is not None)
+    return server
+
+
+def pair(hosts: Hosts, server: str, client: str, **narrowed: str) -> tuple[Ended, Ended]:
+    """A server on b, then a client on a, which may be narrowed."""
     port = free_port()
-    listener = hosts.start("b", server.format(port=port).split())
-    time.sleep(1)
-    caller = hosts.start("a", client.format(port=port).split())
-    return _end(caller), _end(listener)
+    listener = listen(hosts, server, port)
+    return _end(start(hosts, "a", client, port, **narrowed)), _end(listener)
 
 
-def runs(hosts: Hosts, server: str, client: str) -> None:
-    needs(server.split()[0])
+def runs_protected(hosts: Hosts, server: str, client: str) -> None:
     before = hosts.sealed()
     for code, out in pair(hosts, server, client):
         assert code == 0, out
     assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
 
 
-def test_rping(hosts: Hosts) -> None:
-    runs(
-        hosts,
-        "rping -s -v -a 127.0.0.2 -p {port} -C 10",
-        "rping -c -v -a 127.0.0.2 -p {port} -C 10",
+def perftest(words: str) -> tuple[str, str]:
+    return f"{words} -R -p {{port}} -n 100", f"{words} -R -p {{port}} -n 100 127.0.0.2"
+
+
+def cmatose(options: str) -> tuple[str, str]:
+    return (
+        f"ucmatose {options} -b 127.0.0.2 -p {{port}}",
+        f"ucmatose {options} -s 127.0.0.2 -p {{port}}",
     )
+
+
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        (f"{RPING[0]} -v -C 10", f"{RPING[1]} -v -C 10"),
+        ("rdma_server -s 127.0.0.2 -p {port}", "rdma_client -s 127.0.0.2 -p {port}"),
+        cmatose("-c 20"),
+        perftest("ib_send_lat"),
+    ],
+    ids=["rping", "rdma_server", "ucmatose", "ib_send_lat"],
+)
+def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
+    runs_protected(hosts, server, client)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        (f"{RPING[0]} -C 1000", f"{RPING[1]} -C 1000"),
+        ("rdma_xserver -p {port}", "rdma_xclient -s 127.0.0.2 -p {port}"),
+        cmatose("-c 200 -C 20"),
+        cmatose("-m -c 50"),
+        *(
+            perftest(f"ib_{program}_{what} {options}")
+            for program in ("write", "read", "send", "atomic")
+            for what in ("bw", "lat")
+            for options in (("", "-q 4") if what == "bw" else ("",))
+        ),
+    ],
+)
+def test_more_programs(hosts: Hosts, server: str, client: str) -> None:
+    runs_protected(hosts, server, client)
+
+
+def test_functions_and_refusals(hosts: Hosts) -> None:
+    if not FUNCTIONS.exists():
+        pytest.skip(f"no {FUNCTIONS}: make host-tests")
+    code, out = _end(hosts.start("a", [str(FUNCTIONS)]))
+    assert code == 0, out
+
+
+def test_server_that_run_toml_does_not_permit(hosts: Hosts) -> None:
+    port, before = free_port(), hosts.sealed()
+    server = listen(hosts, f"{RPING[0]} -C 1", port)
+    client = start(hosts, "a", f"{RPING[1]} -C 1", port, allow="spiffe://test/other")
+    code, out = _end(client)
+    assert code != 0
+    assert "RDMA_CM_EVENT_CONNECT_ERROR, error -13" in out
+    assert hosts.sealed() == before
+    server.kill()
+    _end(server)
+
+
+def test_client_that_run_toml_does_not_permit(hosts: Hosts) -> None:
+    """The server's program does not see its call."""
+    port, before = free_port(), hosts.sealed()
+    server = start(hosts, "b", f"{RPING[0]} -C 1", port, allow="spiffe://test/other")
+    until(lambda: refuses(hosts, port, "RDMA_CM_EVENT_CONNECT_ERROR, error -13"))
+    assert server.poll() is None
+    assert hosts.sealed() == before
+    server.kill()
+    _end(server)
+
+
+def refuses(hosts: Hosts, port: int, event: str) -> bool:
+    """A call fails; by this event, once the server listens."""
+    code, out = _end(start(hosts, "a", f"{RPING[1]} -C 1", port))
+    assert code != 0
+    return event in out
+
+
+def test_without_agent_a_call_fails(hosts: Hosts) -> None:
+    needs("rping")
+    config = hosts.config("a")
+    config.write_text(config.read_text().replace("agent = ", 'agent = "/nowhere" #'))
+    words = f"{RPING[1]} -C 1".format(port=7000).split()
+    command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert found.returncode != 0
+    assert "RDMA_CM_EVENT_CONNECT_ERROR, error -2" in found.stderr
+
+
+def test_killed_server_disconnects_the_client(hosts: Hosts) -> None:
+    port, before = free_port(), hosts.sealed()[0]
+    server = listen(hosts, RPING[0], port)
+    client = start(hosts, "a", RPING[1], port)
+    until(lambda: hosts.sealed()[0] > before + 100)
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    _, out = _end(client)
+    assert "DISCONNECT EVENT" in out
+
+
+def test_connections_and_listeners_survive_their_agents(hosts: Hosts) -> None:
+    """The talk of a connection is lost, and its end is noticed nevertheless."""
+    port, before = free_port(), hosts.sealed()[0]
+    server = listen(hosts, f"{RPING[0]} -P", port)
+    client = start(hosts, "a", RPING[1], port)
+    until(lambda: hosts.sealed()[0] > before + 100)
+    for agent in hosts.place.agents:
+        agent.restart(signal.SIGTERM)
+    after = hosts.sealed()[0]
+    until(lambda: hosts.sealed()[0] > after + 100)
+    until(lambda: served(hosts, port))
+    code, out = _end(start(hosts, "a", f"{RPING[1]} -C 5", port))
+    assert code == 0, out
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    _, out = _end(client)
+    assert "DISCONNECT EVENT" in out

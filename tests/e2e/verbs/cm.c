@@ -126,8 +126,7 @@ static void close_ends(struct ends *e)
 static void call(struct ends *e, const char *data, uint32_t qp_num)
 {
 	struct rdma_conn_param p = { .private_data = data,
-				     .private_data_len =
-					     (uint8_t)strlen(data),
+				     .private_data_len = (uint8_t)strlen(data),
 				     .responder_resources = 3,
 				     .initiator_depth = 5,
 				     .retry_count = 6,
@@ -163,8 +162,7 @@ static void establish(struct ends *e, const char *data)
 	assert_int_equal(rdma_accept(e->accepted, &p), 0);
 	event = next(e->client, RDMA_CM_EVENT_ESTABLISHED, 0);
 	assert_int_equal(event->param.conn.private_data_len, strlen(data));
-	assert_memory_equal(event->param.conn.private_data, data,
-			    strlen(data));
+	assert_memory_equal(event->param.conn.private_data, data, strlen(data));
 	assert_int_equal(event->param.conn.qp_num, e->accepted->qp->qp_num);
 	assert_int_equal(rdma_ack_cm_event(event), 0);
 	expect(e->server, RDMA_CM_EVENT_ESTABLISHED, 0);
@@ -287,8 +285,7 @@ static struct ibv_qp *own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
 	return ibv_create_qp(id->pd, &init);
 }
 
-static void move(struct rdma_cm_id *id, struct ibv_qp *qp,
-		 enum ibv_qp_state to)
+static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state to)
 {
 	struct ibv_qp_attr a = { .qp_state = to };
 	int mask;
@@ -384,8 +381,8 @@ static void test_port_in_use(void **state)
 	(void)state;
 	open_ends(&e);
 	at = address("127.0.0.1", e.port);
-	assert_int_equal(
-		rdma_create_id(e.server, &second, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_create_id(e.server, &second, NULL, RDMA_PS_TCP),
+			 0);
 	assert_int_equal(rdma_bind_addr(second, any(&at)), 0);
 	assert_non_null(second->verbs);
 	assert_int_equal(rdma_listen(second, 1), -1);
@@ -501,8 +498,8 @@ static void test_options(void **state)
 
 	(void)state;
 	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
-					 RDMA_OPTION_ID_TOS, &tos, 1),
+	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS,
+					 &tos, 1),
 			 0);
 	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
 					 RDMA_OPTION_ID_REUSEADDR, &one,
