@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,67 +20,32 @@ from srdma.agent.rendezvous import Call, Rendezvous
 from srdma.control import Control, Hello
 from srdma.errors import Error, Timeout, WorkerGone
 from srdma.gid import QPName
-from srdma.identity import Names, create_ca, issue
+from srdma.identity import Names, issue
 from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ClosedMessage, ErrorMessage, Offer, Ready, decode, encode
+from srdma.keyex.messages import ClosedMessage, ErrorMessage, Offer, Ready, encode
 from srdma.keyex.offers import To
 from srdma.keyex.pace import Pace
 from srdma.keyex.tls import Truncated
 from tests.exchange_players import GCM, end
+from tests.gid_players import NAMES, A, B, C, Stranger, entry, host, identities, uri
 from tests.host_players import Host, cut, renews
-from tests.keyex_players import Wire, load, until
+from tests.keyex_players import Wire, until
 from tests.ports import free_port
-from tests.tls_players import BlockingTLS
 
 pytestmark = pytest.mark.usefixtures("quick_links")
 
-A, B, C = (gids.parse(f"127.0.0.{n}") for n in (1, 2, 3))
-NAMES = {A: "a", B: "b", C: "c"}
 LOW, HIGH = 0x100, 0x200  # QPNs: the end with the lower one is the client
-PEER = """
-[[peer]]
-gid = "{gid}"
-agent = {agent}
-identity = "{identity}"
-san = {san}
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for gid, name in NAMES.items():
-        own = ipaddress.ip_address(gids.text_of(gid))
-        issue(path / "ca", uri(name), path / name)
-        issue(path / "ca", Names(uri(name), (own,)), path / f"{name}-san")
-    (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
-    return path
-
-
-def uri(name: str) -> str:
-    return f"spiffe://test/host-{name}"
-
-
-def entry(gid: bytes | str, agent: int | str, identity: str = "", *, san: bool = False) -> str:
-    """An entry [[peer]]. gid: or a range. agent: port at the address of the GID, or TOML."""
-    name = identity or uri(NAMES[gid])  # type: ignore[index]
-    text = gid if isinstance(gid, str) else gids.text_of(gid)
-    return PEER.format(gid=text, agent=agent, identity=name, san=str(san).lower())
+    return identities(tmp_path_factory.mktemp("identities"))
 
 
 @pytest.fixture
 def port() -> int:
     return free_port()
-
-
-def host(folder: Path, gid: bytes, port: int, *entries: str, **changes: Any) -> Host:
-    """The host of a GID. Its policy has all GIDs, if there are no `entries`."""
-    known = entries or tuple(entry(each, port) for each in NAMES)
-    names = changes.pop("names", [NAMES[gid]])
-    values = {"gid": gid, "port": port, "address": gids.text_of(gid), "peers": "".join(known)}
-    return Host(folder, *names, **values | changes)
 
 
 @pytest.fixture
@@ -575,27 +539,13 @@ def test_busy_has_a_rate_of_its_own(a: Host, b: Host, monkeypatch: pytest.Monkey
     assert not a.told("lost")
 
 
-class Client(BlockingTLS):
+class Client(Stranger):
     """A host that may call as A, and sends what it wants."""
-
-    def __init__(self, b: Host, folder: Path) -> None:
-        sock = socket.create_connection(("127.0.0.2", b.port), timeout=20)
-        super().__init__(sock, "client", load(folder, "a"))
-        self.handshake()
-        self.raw = True
-        assert self.message()[:4] == bytes(4)  # HELLO
 
     def offer(self, number: int, qpn: int = LOW) -> None:
         ends = (end(qpn, os.urandom(16)),)
         to = To(A, B, HIGH)
         self.send_on(number, encode(Offer((GCM,), (0,), "", os.urandom(32), ends, to=to)))
-
-    def error(self) -> tuple[int, str]:
-        """Number of the stream and code of the next ERROR."""
-        raw = self.message()
-        told = decode(raw[4:])
-        assert isinstance(told, ErrorMessage)
-        return int.from_bytes(raw[:4], "big"), told.code
 
 
 class Waiting:

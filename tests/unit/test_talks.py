@@ -1,0 +1,490 @@
+"""Talks of programs at two agents (protocol.md 8.9, agent.md 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srdma.agent import dialogue, talks
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ClosedMessage, Ready, decode, encode
+from srdma.keyex.talks import Say, Talk
+from tests.gid_players import A, B, C, Stranger, entry, host, identities, uri
+from tests.host_players import Host, cut
+from tests.keyex_players import END, Wire, until
+from tests.ports import free_port
+
+pytestmark = pytest.mark.usefixtures("quick_links")
+
+PORT = 7000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return identities(tmp_path_factory.mktemp("identities"))
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def a(folder: Path, port: int) -> Iterator[Host]:
+    made = host(folder, A, port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def b(folder: Path, port: int) -> Iterator[Host]:
+    made = host(folder, B, port)
+    yield made
+    made.close()
+
+
+def ask(one: Host, do: str, name: str, **fields: Any) -> Wire:
+    settings = {"identity": name, "peer": [], "worker": str(one.worker.path)}
+    return one.open(settings | fields | {"do": do})
+
+
+def of_user(one: Host, fields: dict[str, Any]) -> Wire:
+    """As ask() by a program of another user, whom the policy permits the identity "b"."""
+    text = one.file.read_text()
+    if "12345" not in text:
+        one.file.write_text(text.replace("users = [", "users = [12345, "))
+        one.agent.call(one.policy.load)
+    wire = Wire(one.agent.open(user=12345))
+    one.wires.append(wire)
+    wire.tell({"identity": "b", "peer": [], "worker": str(one.worker.path)} | fields)
+    return wire
+
+
+def serve(one: Host, port: int = PORT, name: str = "b", **changes: Any) -> Wire:
+    wire = ask(one, "serve", name, port=port, **changes)
+    event = wire.event()
+    assert event["event"] == "serving"
+    assert port in (0, event["port"])
+    return wire
+
+
+def call(one: Host, data: bytes = b"hello", name: str = "a", **changes: Any) -> Wire:
+    fields: dict[str, Any] = {"to": [B, PORT], "from": 9, "data": data}
+    return ask(one, "talk", name, **fields | changes)
+
+
+def answer(one: Host, service: Wire, name: str = "b", **changes: Any) -> Wire:
+    """Takes the next talk."""
+    wire = ask(one, "answer", name, talk=service.event()["talk"], **changes)
+    assert wire.event() == {"event": "talking"}
+    return wire
+
+
+def say(wire: Wire, data: bytes) -> None:
+    wire.tell({"do": "say", "data": data})
+
+
+def heard(wire: Wire) -> bytes:
+    event = wire.event()
+    assert event["event"] == "heard", event
+    return bytes(event["data"])
+
+
+def refused(wire: Wire) -> tuple[str, str]:
+    """Code and text of the error that ends a channel."""
+    event = wire.event()
+    assert event["event"] == "error", event
+    return event["code"], event["text"]
+
+
+def waiting(one: Host) -> int:
+    """How many talks have no answer."""
+    found = one.agent.service._admission.talks
+    return int(one.agent.call(lambda: sum(n for (_, who), n in found._counts.items() if who)))
+
+
+# The main path ----------------------------------------------------------------------
+
+
+def test_talk(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    event = service.event()
+    number = event.pop("talk")
+    assert event == {
+        "event": "called", "identity": uri("a"), "gid": A, "port": 9, "data": b"hello",
+    }  # fmt: skip
+    other = ask(b, "answer", "b", talk=number)
+    assert other.event() == {"event": "talking"}
+    say(other, b"who is there?")
+    assert heard(caller) == b"who is there?"
+    for n in range(3):
+        say(caller, bytes([n]))
+        assert heard(other) == bytes([n])
+    caller.close()
+    assert other.event() == {"event": "closed"}
+    assert other.event() == END
+    assert waiting(b) == 0
+    assert b.told("called")
+
+
+def test_program_that_serves_ends_a_talk(a: Host, b: Host) -> None:
+    """What it said before arrives."""
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(other, b"no")
+    other.close()
+    assert heard(caller) == b"no"
+    assert caller.event() == {"event": "closed"}
+
+
+def test_any_port(b: Host) -> None:
+    wire = ask(b, "serve", "b", port=0)
+    assert wire.event()["port"] in talks.FREE_PORTS
+
+
+def test_many_share_a_connection(a: Host, b: Host) -> None:
+    service = serve(b)
+    callers = [call(a, bytes([n])) for n in range(20)]
+    others = [answer(b, service) for _ in callers]
+    for other in others:
+        say(other, b"yes")
+    assert [heard(caller) for caller in callers] == [b"yes"] * 20
+    assert len([link for link in a.links() if not link.end]) == 1
+
+
+def test_listener_ends_before_the_answer(a: Host, b: Host) -> None:
+    """A talk that the program has goes on."""
+    service = serve(b)
+    first, second = call(a), call(a)
+    other = answer(b, service)
+    until(lambda: waiting(b) == 2)
+    service.close()
+    say(other, b"yes")
+    assert sorted(wire.event()["event"] for wire in (first, second)) == ["error", "heard"]
+
+
+# Refusals ----------------------------------------------------------------------------
+
+
+def test_nobody_serves(a: Host, b: Host) -> None:
+    code, text = refused(call(a))
+    assert code == "closed" and "no program serves port 7000 of 127.0.0.2" in text
+    service = serve(b)
+    service.close()
+    assert refused(call(a))[0] == "closed"
+
+
+def test_port_that_is_served(b: Host) -> None:
+    service = serve(b)
+    assert refused(ask(b, "serve", "b", port=PORT))[0] == "taken"
+    service.close()
+    serve(b)
+
+
+def test_no_port_is_free(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talks, "FREE_PORTS", range(PORT, PORT + 1))
+    serve(b)
+    assert refused(ask(b, "serve", "b", port=0))[0] == "taken"
+
+
+def test_privileged_port(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those below are for root."""
+    monkeypatch.setattr(talks, "PRIVILEGED", PORT + 1)
+    assert refused(of_user(b, {"do": "serve", "port": PORT}))[0] == "policy"
+    monkeypatch.setattr(talks, "PRIVILEGED", PORT)
+    assert of_user(b, {"do": "serve", "port": PORT}).event()["event"] == "serving"
+
+
+@pytest.mark.parametrize("number", [-1, 65_536])
+def test_port_out_of_range(a: Host, b: Host, number: int) -> None:
+    assert refused(ask(b, "serve", "b", port=number))[0] == "value"
+    assert refused(call(a, to=[B, number]))[0] == "config"
+    assert refused(call(a, **{"from": number}))[0] == "config"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"to": [B, 0]}, {"to": [b"", 1]}, {"to": [B]}, {"data": bytes(257)}, {"data": "text"}],
+)
+def test_malformed_call(a: Host, b: Host, changes: dict[str, Any]) -> None:
+    serve(b)
+    assert refused(call(a, **changes))[0] == "config"
+    assert waiting(b) == 0
+
+
+def test_unknown_gid(a: Host) -> None:
+    code, text = refused(call(a, to=[bytes(16), PORT]))
+    assert code == "policy" and "no [[peer]]" in text
+
+
+def test_worker_without_a_gid(folder: Path, port: int) -> None:
+    one = Host(folder, "a", port=port, peers=entry(B, port))
+    assert refused(call(one))[0] == "config"
+    assert refused(ask(one, "serve", "a", port=PORT))[0] == "config"
+    one.close()
+
+
+def test_agent_is_not_there(a: Host) -> None:
+    assert refused(call(a))[0] == "unreachable"
+
+
+def test_another_host_calls_as_a_gid(b: Host, folder: Path, port: int) -> None:
+    """Host C has the GID of A. The program does not see the call."""
+    service = serve(b)
+    thief = host(folder, A, port, names=["c"])
+    code, text = refused(call(thief, name="c"))
+    assert code == "identity" and "which may not have the GID 127.0.0.1" in text
+    assert waiting(b) == 0
+    thief.close()
+    service.hang_up()
+    assert service.events() == []
+
+
+def test_another_host_answers_as_a_gid(a: Host, folder: Path, port: int) -> None:
+    thief = host(folder, B, port, names=["c"])
+    serve(thief, name="c")
+    code, text = refused(call(a, b"secret"))
+    assert code == "identity" and "which may not have the GID 127.0.0.2" in text
+    assert not thief.told("called")
+    thief.close()
+
+
+def test_peers_of_the_programs(a: Host, b: Host) -> None:
+    """Each program can narrow what the policy grants."""
+    service = serve(b, peer=[uri("c")])
+    assert refused(call(a))[0] == "identity"
+    service.close()
+    service = serve(b)
+    assert refused(call(a, peer=[uri("c")]))[0] == "identity"
+    caller = call(a)
+    number = service.event()["talk"]
+    assert refused(ask(b, "answer", "b", talk=number, peer=[uri("c")]))[0] == "identity"
+    assert refused(caller)[0] == "identity"
+    assert waiting(b) == 0
+
+
+def test_identity_of_the_program_that_serves(a: Host, folder: Path, port: int) -> None:
+    b = host(folder, B, port, names=["b", "c"])
+    serve(b, name="c")
+    code, text = refused(call(a))
+    assert code == "identity" and "no program serves this port" in text
+    b.close()
+
+
+def test_other_gid_of_the_worker(a: Host, folder: Path, port: int) -> None:
+    """The policy of A has the address of B for the GID of C."""
+    b = host(folder, B, port)
+    serve(b)
+    a.file.write_text(a.file.read_text() + entry("10.0.0.9", f'"127.0.0.2:{port}"', uri("b")))
+    a.agent.call(a.policy.load)
+    to = [bytes(10) + b"\xff\xff\x0a\0\0\x09", PORT]
+    assert refused(call(a, to=to))[0] == "closed"
+    b.close()
+
+
+def test_answers_to_no_talk(a: Host, b: Host) -> None:
+    assert refused(ask(b, "answer", "b", talk=1))[0] == "closed"
+    service = serve(b)
+    call(a)
+    number = service.event()["talk"]
+    assert refused(of_user(b, {"do": "answer", "talk": number}))[0] == "closed"
+    assert ask(b, "answer", "b", talk=number).event() == {"event": "talking"}
+    assert refused(ask(b, "answer", "b", talk=number))[0] == "closed"
+
+
+def test_caller_that_leaves(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    number = service.event()["talk"]
+    caller.close()
+    until(lambda: waiting(b) == 0)
+    assert refused(ask(b, "answer", "b", talk=number))[0] == "closed"
+
+
+# Rules of a talk -----------------------------------------------------------------------
+
+
+def test_caller_speaks_before_the_answer(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(caller, b"again")
+    assert refused(caller)[0] == "config"
+    assert refused(other)[0] == "config"
+
+
+@pytest.mark.parametrize("server", [True, False])
+def test_too_many_messages(a: Host, b: Host, server: bool) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(other, b"0")
+    heard(caller)
+    one, peer = (other, caller) if server else (caller, other)
+    for n in range(dialogue.SAYS_MAX - server):
+        say(one, bytes([n]))
+        assert heard(peer) == bytes([n])
+    say(one, b"more")
+    code, text = refused(one)
+    assert code == "config" and "16 messages" in text
+    assert refused(peer)[0] == "config"
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [{"do": "renew", "wish": 1}, {"do": "say"}, {"do": "say", "data": bytes(257)},
+     {"do": "say", "data": b"", "more": 1}, {"do": "say", "data": "text"}],
+)  # fmt: skip
+def test_malformed_request(a: Host, b: Host, request_of: dict[str, Any]) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    other.tell(request_of)
+    assert refused(other)[0] in ("config", "value")
+    assert refused(caller)[0] in ("config", "value")
+
+
+def test_request_of_a_listener(b: Host) -> None:
+    service = serve(b)
+    service.tell({"do": "say", "data": b""})
+    assert refused(service)[0] == "config"
+
+
+# Limits and ends -----------------------------------------------------------------------
+
+
+def test_talks_that_wait(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are `busy`, and the caller's agent repeats them until there is room. A talk that the
+    program has, and has not answered, counts."""
+    monkeypatch.setattr(talks, "WAITING_PER_IDENTITY", 2)
+    service = serve(b)
+    callers = [call(a) for _ in range(4)]
+    others = [answer(b, service) for _ in range(2)]
+    assert waiting(b) == 2
+    until(lambda: bool(b.told("refused")))
+    for _ in range(2):
+        say(others.pop(0), b"yes")
+        others.append(answer(b, service))
+    for other in others:
+        say(other, b"yes")
+    assert [heard(caller) for caller in callers] == [b"yes"] * 4
+    assert waiting(b) == 0
+
+
+def test_caller_that_gives_up_while_busy(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talks, "WAITING_MAX", 0)
+    serve(b)
+    caller = call(a)
+    until(lambda: bool(b.told("refused")))
+    caller.close()
+    assert b.agent.call(lambda: len(b.agent.service._admission.talks._waiting)) == 0
+
+
+def test_connection_is_lost(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(other, b"yes")
+    heard(caller)
+    cut(a)
+    assert refused(caller)[0] == "lost"
+    assert refused(other)[0] == "lost"
+
+
+def test_agent_ends(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(other, b"yes")
+    heard(caller)
+    b.stop()
+    assert other.event() == END and service.event() == END
+    assert refused(caller)[0] == "lost"
+    b.start()
+    serve(b)
+
+
+def test_identity_is_withdrawn(a: Host, b: Host) -> None:
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    b.agent.call(lambda: b.agent.service.withdraw(lambda name, user: False))
+    assert refused(service)[0] == "policy"
+    assert refused(other)[0] == "policy"
+    code, text = refused(caller)
+    assert code == "identity" and "withdrew" in text
+
+
+# What a stranger sends -----------------------------------------------------------------
+
+
+def talk_of(**changes: Any) -> bytes:
+    return encode(Talk(**{"of": A, "gid": B, "port": PORT} | changes))
+
+
+def test_message_before_the_answer(b: Host, folder: Path) -> None:
+    service = serve(b)
+    stranger = Stranger(b, folder)
+    stranger.send_on(1, talk_of())
+    number = service.event()["talk"]
+    stranger.send_on(1, encode(Say(b"")))
+    assert stranger.error() == (1, "state")
+    assert refused(ask(b, "answer", "b", talk=number))[0] == "closed"
+    stranger.send_on(3, talk_of())
+    other = answer(b, service)
+    stranger.send_on(3, encode(Say(b"")))
+    assert stranger.error() == (3, "state")
+    assert refused(other)[0] == "state"
+    stranger.close()
+
+
+def test_wrong_messages_of_a_stranger(b: Host, folder: Path) -> None:
+    service = serve(b)
+    stranger = Stranger(b, folder)
+    stranger.send_on(1, encode(Say(b"")))
+    assert stranger.error() == (1, "state")
+    stranger.send_on(3, talk_of(of=C))
+    assert stranger.error() == (3, "identity")
+    stranger.send_on(5, talk_of())
+    other = answer(b, service)
+    say(other, b"yes")
+    stranger.message()
+    stranger.send_on(5, encode(Ready()))
+    assert stranger.error() == (5, "state")
+    assert refused(other)[0] == "state"
+    stranger.send_on(7, talk_of())
+    other = answer(b, service)
+    say(other, b"yes")
+    stranger.message()
+    for _ in range(dialogue.SAYS_MAX + 1):
+        stranger.send_on(7, encode(Say(b"x")))
+    assert stranger.error() == (7, "state")
+    stranger.send_on(9, talk_of())
+    other = answer(b, service)
+    stranger.send_on(9, encode(ClosedMessage()))
+    assert other.event() == {"event": "closed"}
+    stranger.close()
+
+
+# Messages ---------------------------------------------------------------------------------
+
+
+def test_messages_are_read_back() -> None:
+    for message in (Talk(A, B, 1, 2, b"data"), Say(b"data"), Say(b"")):
+        assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Talk(A, B, 0), Talk(A, B, 65_536), Talk(A, B, 1, 65_536), Talk(b"", B, 1), Talk(A, A + B, 1),
+     Talk(A, B, 1, 0, bytes(257)), Say(bytes(257))],
+)  # fmt: skip
+def test_values_out_of_range(message: Talk | Say) -> None:
+    with pytest.raises(ExchangeError) as found:
+        decode(encode(message))
+    assert found.value.code == "value"
