@@ -124,7 +124,7 @@ def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     made = run_policy.environment(policy, Path("/lib/run"))
     assert made["LD_LIBRARY_PATH"] == "/lib/run:/mine"
-    assert made["LD_PRELOAD"] == "/lib/run/libibverbs.so.1"
+    assert made["LD_PRELOAD"] == "/lib/run/librdmacm.so.1:/lib/run/libibverbs.so.1"
     system = run_policy.system_libraries(Path("/lib/run"))
     assert made["SRDMA_RUN"] == policy.variable(system)
     assert made["PATH"] == os.environ["PATH"]
