@@ -60,7 +60,7 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/port/test_port_verbs% tests/c/faults/test_faults_verbs.c \
+C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/rdmacm/% tests/c/port/test_port_verbs% tests/c/faults/test_faults_verbs.c \
 	$(patsubst %,tests/c/host/test_%.c,rdma rdma_namespace leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR
@@ -334,6 +334,8 @@ $(NIC_PROGRAMS): %: %.o
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
+$(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
+$(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
 	-Wl,--wrap=$(f))

@@ -51,7 +51,7 @@ static inline void srdma_rdma_clear_errno(const struct srdma_rdma *rdma)
 
 /*
  * For a process whose libibverbs.so.1 and librdmacm.so.1 are others (docs/run.md
- * 7): the libraries of the system, with these paths, are loaded in a link
+ * 8): the libraries of the system, with these paths, are loaded in a link
  * namespace of their own. Before the first srdma_rdma_load(); the texts must
  * stay. NULL: the machine has none, and legs over RDMA are refused.
  */

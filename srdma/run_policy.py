@@ -25,7 +25,7 @@ VARIABLE = "SRDMA_RUN"
 SIZE_MAX = 16_383  # bytes of the variable
 PEERS_MAX, ALLOWED_MAX = 64, 16  # of entries, of identities in one
 KEYS, PEER_KEYS = {"worker", "agent", "identity", "peer"}, {"gid", "allow"}
-LIBRARIES = LIBRARY, CM_LIBRARY = "libibverbs.so.1", "librdmacm.so.1"
+LIBRARIES = "librdmacm.so.1", "libibverbs.so.1"
 # A program that loads libraries and prints the files that it has mapped.
 LOAD = """
 import ctypes, sys
@@ -80,18 +80,21 @@ def read(path: Path) -> RunPolicy:
 
 
 def find_library() -> Path:
-    """Folder of the library: $SRDMA_RUN_FOLDER, else this tree's build folder, else that of
+    """Folder of the libraries: $SRDMA_RUN_FOLDER, else this tree's build folder, else that of
     `make install`. Raises LocalError."""
     if chosen := os.environ.get("SRDMA_RUN_FOLDER"):
-        if (Path(chosen) / LIBRARY).is_file():
-            return Path(chosen)
-        raise LocalError(f"SRDMA_RUN_FOLDER={chosen} has no {LIBRARY}: give the folder that has it")
+        if missing := _missing(Path(chosen)):
+            raise LocalError(
+                f"SRDMA_RUN_FOLDER={chosen} has no {missing}: give the folder that has it"
+            )
+        return Path(chosen)
     tree = Path(__file__).resolve().parents[1] / "build" / "run"
     for folder in (tree, *map(Path, FOLDERS)):
-        if (folder / LIBRARY).is_file():
+        if not _missing(folder):
             return folder
     raise LocalError(
-        f"{LIBRARY} of srdma not found: build it by `make run`, or install it by `make install`"
+        f"{' and '.join(LIBRARIES)} of srdma not found: build them by `make run`, or install them "
+        "by `make install`"
     )
 
 
@@ -111,19 +114,24 @@ def system_libraries(library: Path) -> dict[str, Path]:
 
 
 def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
-    """The environment of a program: linked programs and those that load libibverbs later find
-    srdma's."""
+    """The environment of a program: linked programs and those that load the libraries later
+    find srdma's."""
     made = dict(os.environ)
     made[VARIABLE] = policy.variable(system_libraries(library))
     made["LD_LIBRARY_PATH"] = ":".join(
         filter(None, (str(library), os.environ.get("LD_LIBRARY_PATH")))
     )
-    ours = [str(library / name) for name in (CM_LIBRARY, LIBRARY)]
+    ours = [str(library / name) for name in LIBRARIES]
     made["LD_PRELOAD"] = ":".join(filter(None, (*ours, os.environ.get("LD_PRELOAD"))))
     return made
 
 
 # Internal -----------------------------------------------------------------------
+
+
+def _missing(folder: Path) -> str:
+    """The first library that a folder lacks, or ""."""
+    return next((name for name in LIBRARIES if not (folder / name).is_file()), "")
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:

@@ -142,16 +142,24 @@ def test_libraries_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert all(path.is_file() and path.parent != tmp_path for path in found.values())
 
 
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).touch()
+
+
 def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_policy, "__file__", str(tmp_path / "srdma" / "run_policy.py"))
     monkeypatch.setattr(run_policy, "FOLDERS", (str(tmp_path / "installed"),))
     with pytest.raises(LocalError, match="make run"):
         run_policy.find_library()
     (tmp_path / "installed").mkdir()
-    (tmp_path / "installed" / run_policy.LIBRARY).touch()
+    touch(tmp_path / "installed", *run_policy.LIBRARIES)
     assert run_policy.find_library() == tmp_path / "installed"
     monkeypatch.setenv("SRDMA_RUN_FOLDER", str(tmp_path))
+    with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no librdmacm"):
+        run_policy.find_library()
+    touch(tmp_path, "librdmacm.so.1")
     with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no libibverbs"):
         run_policy.find_library()
-    (tmp_path / run_policy.LIBRARY).touch()
+    touch(tmp_path, "libibverbs.so.1")
     assert run_policy.find_library() == tmp_path

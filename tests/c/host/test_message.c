@@ -272,9 +272,63 @@ static void test_identity(void **state)
 	expect_illegal(&w);
 }
 
+/* --- talks ---------------------------------------------------------------- */
+
+static void test_fields_of_talks(void **state)
+{
+	static const uint8_t gid[SRDMA_GID_LEN] = { 1, 2, 3 };
+	struct srdma_message w = { 0 };
+	struct srdma_agent_event e;
+
+	(void)state;
+	begin(&w, 3);
+	srdma_message_text(&w, "port");
+	srdma_message_uint(&w, 65535);
+	srdma_message_text(&w, "talk");
+	srdma_message_uint(&w, UINT64_MAX);
+	srdma_message_text(&w, "gid");
+	srdma_message_bytes(&w, gid, sizeof(gid));
+	assert_int_equal(srdma_message_finish(&w), 0);
+	assert_int_equal(parse(&e, &w), 0);
+	assert_int_equal(e.port, 65535);
+	assert_true(e.has_talk);
+	assert_int_equal(e.talk, UINT64_MAX);
+	assert_memory_equal(e.gid, gid, sizeof(gid));
+	srdma_message_free(&w);
+}
+
+static void test_illegal_fields_of_talks(void **state)
+{
+	static const uint8_t gid[SRDMA_GID_LEN + 1];
+	static const char *const numbers[] = { "port", "talk" };
+	struct srdma_message w = { 0 };
+
+	(void)state;
+	for (size_t len = 0; len <= sizeof(gid); len++) {
+		if (len == SRDMA_GID_LEN)
+			continue;
+		begin(&w, 1);
+		srdma_message_text(&w, "gid");
+		srdma_message_bytes(&w, gid, len);
+		expect_illegal(&w);
+	}
+	begin(&w, 1);
+	srdma_message_text(&w, "port");
+	srdma_message_uint(&w, 65536);
+	expect_illegal(&w);
+	for (size_t i = 0; i < 2; i++) {
+		begin(&w, 1);
+		srdma_message_text(&w, numbers[i]);
+		srdma_message_text(&w, "1");
+		expect_illegal(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fields_of_talks),
+		cmocka_unit_test(test_illegal_fields_of_talks),
 		cmocka_unit_test(test_bytes_of_a_message),
 		cmocka_unit_test(test_longest_message),
 		cmocka_unit_test(test_peer),

@@ -1,4 +1,4 @@
-"""Unmodified programs whose legs, like the wire, are on a pair of rxe devices (docs/run.md 7)."""
+"""Unmodified programs whose legs, like the wire, are on a pair of rxe devices (docs/run.md 8)."""
 
 from __future__ import annotations
 

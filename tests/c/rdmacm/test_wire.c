@@ -1,0 +1,105 @@
+/* Messages of RDMA-CM (docs/run.md 5). */
+#include "rdmacm/wire.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct cm_message full = {
+	.kind = CM_REPLY,
+	.qp_num = 0x123456,
+	.responder_resources = 1,
+	.initiator_depth = 2,
+	.flow_control = 3,
+	.retry_count = 4,
+	.rnr_retry_count = 5,
+	.srq = 6,
+	.private_len = 3,
+	.private_data = { 'a', 'b', 'c' },
+};
+
+static void test_bytes(void **state)
+{
+	static const uint8_t want[] = { 1, 2, 0, 0, 0, 0x12, 0x34, 0x56, 1,  2,
+					3, 4, 5, 6, 0, 0,    'a',  'b',	 'c' };
+	uint8_t out[CM_HEAD + CM_PRIVATE_MAX];
+	struct cm_message m;
+
+	(void)state;
+	assert_int_equal(cm_wire_write(out, &full), sizeof(want));
+	assert_memory_equal(out, want, sizeof(want));
+	assert_int_equal(cm_wire_read(&m, out, sizeof(want)), 0);
+	assert_memory_equal(&m, &full, sizeof(m));
+}
+
+static void test_reason(void **state)
+{
+	const struct cm_message reject = { .kind = CM_REJECT, .reason = 28 };
+	uint8_t out[CM_HEAD + CM_PRIVATE_MAX];
+	struct cm_message m;
+
+	(void)state;
+	assert_int_equal(cm_wire_write(out, &reject), CM_HEAD);
+	assert_int_equal(cm_wire_read(&m, out, CM_HEAD), 0);
+	assert_int_equal(m.reason, 28);
+}
+
+static void test_versions_and_kinds(void **state)
+{
+	uint8_t in[CM_HEAD] = { 0 };
+	struct cm_message m;
+
+	(void)state;
+	for (unsigned version = 0; version < 256; version++)
+		for (unsigned kind = 0; kind < 256; kind++) {
+			in[0] = (uint8_t)version;
+			in[1] = (uint8_t)kind;
+			assert_int_equal(cm_wire_read(&m, in, sizeof(in)),
+					 version == 1 && kind >= CM_REQUEST &&
+							 kind <= CM_CONFIRM
+						 ? 0
+						 : -EPROTO);
+		}
+}
+
+static void test_lengths(void **state)
+{
+	static const struct {
+		uint8_t kind;
+		size_t most;
+	} kinds[] = { { CM_REQUEST, 56 },
+		      { CM_REPLY, 196 },
+		      { CM_REJECT, 148 },
+		      { CM_CONFIRM, 0 } };
+	uint8_t in[CM_HEAD + 256] = { CM_VERSION };
+	struct cm_message m;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		in[1] = kinds[i].kind;
+		for (size_t len = 0; len <= sizeof(in); len++) {
+			const int legal = len >= CM_HEAD &&
+					  len <= CM_HEAD + kinds[i].most;
+
+			assert_int_equal(cm_wire_read(&m, in, len),
+					 legal ? 0 : -EPROTO);
+			if (legal)
+				assert_int_equal(m.private_len, len - CM_HEAD);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_reason),
+		cmocka_unit_test(test_versions_and_kinds),
+		cmocka_unit_test(test_lengths),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
