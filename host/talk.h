@@ -7,7 +7,8 @@
 
 #include "host/lasting_channel.h"
 
-/* Who talks. Read during the call only, but for `agent`. */
+/* The end of this program. Fields are read during the call only, but for
+ * `agent`. */
 struct srdma_talk_self {
 	const struct srdma_agent_place *agent;
 	const char *worker;   /* path of its control socket */

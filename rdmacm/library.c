@@ -1,4 +1,4 @@
-/* What all ids share: the lock, and the device srdma0. */
+/* The lock of all ids, and the device srdma0. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

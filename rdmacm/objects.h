@@ -15,7 +15,7 @@
 
 enum { CM_BACKLOG_MS = 2000, CM_ANSWER_MS = 60000, CM_KEYS_MS = 60000 };
 
-/* What an id has done so far. */
+/* The progress of an id. */
 enum cm_state {
 	CM_IDLE,
 	CM_BOUND,
@@ -88,7 +88,7 @@ void cm_changed(void);
  * cm_pd(). NULL, and errno. With the lock. */
 struct ibv_context *cm_device(void);
 struct ibv_pd *cm_pd(void);
-/* Who talks, for peers of this entry of the policy, or all of them if it is
+/* The end of this program, for peers of this entry of the policy, or all of them if it is
  * NULL. patterns: room for all identities of a policy. */
 void cm_self(struct srdma_talk_self *self, const struct verbs_peer *peer,
 	     const char **patterns);

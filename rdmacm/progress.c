@@ -1,4 +1,4 @@
-/* What the agent says about an id, and the time that passes, become events. */
+/* Events of the agent, and the time that passes, become events of ids. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What librdmacm.so.1 of srdma needs of libibverbs.so.1 beyond verbs. */
+/* Functions of libibverbs.so.1 for librdmacm.so.1 of srdma. */
 #ifndef VERBS_PRIVATE_H
 #define VERBS_PRIVATE_H
 
@@ -16,7 +16,7 @@ struct srdma_private_self {
 void srdma_private_self(struct ibv_context *context,
 			struct srdma_private_self *self);
 
-/* What is known of the connection of a QP that is in RTR or RTS. 1: it has keys;
+/* The state of the connection of a QP that is in RTR or RTS. 1: it has keys;
  * 0: they are being made; -ENOENT: no such QP; -ENOTCONN: it has no connection,
  * or it had one that ended. */
 int srdma_private_link(struct ibv_context *context, uint32_t qp_num);

@@ -1,4 +1,4 @@
-"""What the program and the peer of a talk say, from one to the other (agent.md 13)."""
+"""Messages of a talk, from the program to the peer and back (agent.md 13)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 CHANNELS_PER_USER = 16_384
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
-FIRST = "connect listen accept rejoin rotate serve talk answer open".split()  # of a channel
+FIRST = "connect, listen, accept, rejoin, rotate, serve, talk, answer or open"
 AWAY = "no link to the computer of the worker: see the proxy"
 
 Own = Callable[[], Identity]
@@ -317,7 +317,7 @@ class Service:
             case {"do": "serve" | "talk" | "answer", "worker": str(path)}:
                 await self._talk(channel, settings, Path(path))
             case _:
-                raise ExchangeError("config", f"a channel begins with {', '.join(FIRST)}")
+                raise ExchangeError("config", f"a channel begins with {FIRST}")
         return None
 
     def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:

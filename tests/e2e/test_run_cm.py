@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -10,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import cbor2
 import pytest
 
 from srdma import gid
 from tests.e2e.agents import gid_hosts, until
 from tests.e2e.conftest import WAIT
 from tests.e2e.test_run import LIBRARY, Ended, Hosts, _end, needs
+from tests.keyex_players import Wire
 from tests.ports import free_port
 
 CM = LIBRARY.with_name("librdmacm.so.1")
@@ -42,16 +43,28 @@ def start(hosts: Hosts, name: str, words: str, port: int, **narrowed: str) -> su
     return hosts.start(name, words.format(port=port).split(), **narrowed)
 
 
+@contextlib.contextmanager
+def channel(agent: Path, fields: dict[str, object]) -> Iterator[Wire]:
+    """A channel to an agent, with its first message."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(agent))
+        wire = Wire(sock)
+        wire.tell(fields)
+        yield wire
+
+
 def served(hosts: Hosts, port: int) -> bool:
     """True if a program of host b serves a port. It refuses a talk that is no request, and does
     not notice it."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(hosts.place.agents[0].socket))
-        to = [gid.parse(hosts.place.address), port]
-        fields = {"do": "talk", "identity": "host-a", "worker": str(hosts.place.a.ctx.path)}
-        raw = cbor2.dumps(fields | {"peer": [], "to": to, "from": 0, "data": b"no request"})
-        sock.sendall(len(raw).to_bytes(4, "big") + raw)
-        event = cbor2.loads(sock.recv(65_536)[4:])
+    fields: dict[str, object] = {
+        "do": "talk",
+        "identity": "host-a",
+        "worker": str(hosts.place.a.ctx.path),
+    }
+    fields |= {"peer": [], "to": [gid.parse(hosts.place.address), port]}
+    fields |= {"from": 0, "data": b"no request"}
+    with channel(hosts.place.agents[0].socket, fields) as talk:
+        event = talk.event()
     assert event["event"] == "closed" or event["code"] == "closed", event
     return bool(event["event"] == "closed")
 
@@ -157,6 +170,20 @@ def refuses(hosts: Hosts, port: int, event: str) -> bool:
     code, out = _end(start(hosts, "a", f"{RPING[1]} -C 1", port))
     assert code != 0
     return event in out
+
+
+def test_peer_that_answers_nonsense(hosts: Hosts) -> None:
+    port, agent = free_port(), hosts.place.agents[1].socket
+    common = {"identity": "host-b", "peer": [], "worker": str(hosts.place.b.ctx.path)}
+    with channel(agent, common | {"do": "serve", "port": port}) as service:
+        assert service.event()["event"] == "serving"
+        client = start(hosts, "a", f"{RPING[1]} -C 1", port)
+        number = service.event()["talk"]
+        with channel(agent, common | {"do": "answer", "talk": number}) as talk:
+            talk.tell({"do": "say", "data": b"nonsense"})
+            code, out = _end(client)
+    assert code != 0
+    assert "RDMA_CM_EVENT_CONNECT_ERROR, error -71" in out
 
 
 def test_without_agent_a_call_fails(hosts: Hosts) -> None:

@@ -664,7 +664,7 @@ FIELDS = [
     "qps",
 ]
 NO_SOCKET = "no listening TCP socket beside the message"
-BEGIN = "a channel begins with connect, listen, accept, rejoin, rotate, serve, talk, answer, open"
+BEGIN = "a channel begins with connect, listen, accept, rejoin, rotate, serve, talk, answer or open"
 
 
 def test_missing_fields(program: Program, mine: Credentials) -> None:

@@ -132,7 +132,7 @@ def test_talk(a: Host, b: Host) -> None:
 
 
 def test_program_that_serves_ends_a_talk(a: Host, b: Host) -> None:
-    """What it said before arrives."""
+    """Its last message arrives before the end."""
     service = serve(b)
     caller = call(a)
     other = answer(b, service)
@@ -193,7 +193,7 @@ def test_no_port_is_free(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_privileged_port(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those below are for root."""
+    """Only root may serve it."""
     monkeypatch.setattr(talks, "PRIVILEGED", PORT + 1)
     assert refused(of_user(b, {"do": "serve", "port": PORT}))[0] == "policy"
     monkeypatch.setattr(talks, "PRIVILEGED", PORT)
@@ -420,7 +420,7 @@ def test_identity_is_withdrawn(a: Host, b: Host) -> None:
     assert code == "identity" and "withdrew" in text
 
 
-# What a stranger sends -----------------------------------------------------------------
+# Messages of an agent that breaks the rules ---------------------------------------------
 
 
 def talk_of(**changes: Any) -> bytes:
