@@ -1,5 +1,6 @@
 #include "qp/qp.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "qp/cq.h"
@@ -272,9 +273,7 @@ static void append(struct srdma_qp *qp, struct srdma_qp **head,
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (core->active)
-		return;
-	core->active = 1;
+	core->active = SRDMA_QP_LISTED;
 	core->active_next = NULL;
 	*(*tail ? &srdma_qp_core(*tail)->active_next : head) = qp;
 	*tail = qp;
@@ -282,16 +281,13 @@ static void append(struct srdma_qp *qp, struct srdma_qp **head,
 
 void srdma_qp_activate(struct srdma_qp *qp)
 {
-	struct srdma_env *env = srdma_qp_env(qp);
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
 
-	append(qp, &env->active_head, &env->active_tail);
-}
-
-void srdma_qp_defer(struct srdma_qp *qp)
-{
-	struct srdma_env *env = srdma_qp_env(qp);
-
-	append(qp, &env->late_head, &env->late_tail);
+	if (core->active == SRDMA_QP_RUNS)
+		core->active = SRDMA_QP_RUNS_AGAIN;
+	else if (core->active == SRDMA_QP_INACTIVE)
+		append(qp, &env->active_head, &env->active_tail);
 }
 
 int srdma_qp_is_spent(const struct srdma_qp *qp)
@@ -326,8 +322,27 @@ struct srdma_qp *srdma_qp_run(struct srdma_qp *qp)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	core->active = 0;
+	core->active = SRDMA_QP_RUNS;
 	return core->active_next;
+}
+
+int srdma_qp_runs_again(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->active == SRDMA_QP_RUNS_AGAIN;
+}
+
+struct srdma_qp *srdma_qp_ran(struct srdma_qp *qp, enum srdma_qp_run how)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
+	struct srdma_qp *next = core->active_next;
+
+	core->active = SRDMA_QP_INACTIVE;
+	if (how == SRDMA_QP_LATE)
+		append(qp, &env->late_head, &env->late_tail);
+	else if (how == SRDMA_QP_AGAIN)
+		append(qp, &env->active_head, &env->active_tail);
+	return next;
 }
 
 static void leave_active(struct srdma_qp *qp)
@@ -336,8 +351,10 @@ static void leave_active(struct srdma_qp *qp)
 	struct srdma_env *env = core->env;
 	struct srdma_qp **at = &env->active_head, *before = NULL;
 
-	if (!core->active)
+	if (core->active == SRDMA_QP_INACTIVE)
 		return;
+	/* none is freed while it runs */
+	assert(core->active == SRDMA_QP_LISTED);
 	while (*at != qp) {
 		before = *at;
 		at = &srdma_qp_core(before)->active_next;
@@ -345,7 +362,7 @@ static void leave_active(struct srdma_qp *qp)
 	*at = core->active_next;
 	if (env->active_tail == qp)
 		env->active_tail = before;
-	core->active = 0;
+	core->active = SRDMA_QP_INACTIVE;
 }
 
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when)

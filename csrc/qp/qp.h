@@ -165,21 +165,32 @@ void srdma_qp_mute(struct srdma_qp *qp);
 
 /* --- qp.c: when it runs -------------------------------------------------- */
 
-/* Puts the QP on the list of active QPs, which run in this or the next turn. */
+/* Puts the QP on the list of active QPs, which run in this or the next turn. If it
+ * runs already, srdma_qp_ran() does so. */
 void srdma_qp_activate(struct srdma_qp *qp);
-/* The QP ran and could not send, as its tenant used up its part: it runs before
- * those that could, in the next turn. */
-void srdma_qp_defer(struct srdma_qp *qp);
 /* 1: the QP has a tenant, and srdma_tenant_is_spent(). */
 int srdma_qp_is_spent(const struct srdma_qp *qp);
-/* All active QPs ran: puts those that were deferred in front of the list of active
- * ones. */
-void srdma_qp_resume(struct srdma_env *env);
+/* How a QP ended its run. */
+enum srdma_qp_run {
+	SRDMA_QP_RAN,	/* it runs again when it is activated */
+	SRDMA_QP_AGAIN, /* it runs again in this or the next turn */
+	/* It could not send, as its tenant used up its part: in the next turn it
+	 * runs before those that could. */
+	SRDMA_QP_LATE,
+};
+
 /* Empties the list of active QPs. Returns its first QP; NULL: it was empty. */
 struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
-/* A QP of the list taken runs now, and may be activated again. Returns the next
- * QP of that list; NULL: it was the last. */
+/* A QP of the list taken runs until srdma_qp_ran(). Returns the next QP of that
+ * list; NULL: it was the last. */
 struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
+/* 1: the QP was activated since srdma_qp_run(). */
+int srdma_qp_runs_again(const struct srdma_qp *qp);
+/* Ends the run. Returns the same as srdma_qp_run(). */
+struct srdma_qp *srdma_qp_ran(struct srdma_qp *qp, enum srdma_qp_run how);
+/* All QPs of the list ran: puts those that are LATE in front of the list of active
+ * ones. */
+void srdma_qp_resume(struct srdma_env *env);
 /* The QP's timers are checked at `when`, ns, at the latest. */
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);
 /* Removes the QP from the active list and the timers, before it is freed. */

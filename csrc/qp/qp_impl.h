@@ -26,6 +26,14 @@ struct srdma_qp_epochs {
 			     new secret */
 };
 
+/* Whether a QP runs, or is on a list of env to run. */
+enum srdma_qp_active {
+	SRDMA_QP_INACTIVE,
+	SRDMA_QP_LISTED,
+	SRDMA_QP_RUNS,
+	SRDMA_QP_RUNS_AGAIN, /* it runs, and was activated meanwhile */
+};
+
 struct srdma_qp_core {
 	struct srdma_qp *qp;
 	struct srdma_env *env;
@@ -38,7 +46,7 @@ struct srdma_qp_core {
 	struct srdma_pdkeys *pdkeys;
 	struct srdma_qp *active_next;
 	struct srdma_timer timer;
-	uint8_t active;	   /* on the list of env */
+	uint8_t active;	   /* enum srdma_qp_active */
 	uint8_t state;	   /* enum srdma_qp_state */
 	uint8_t scheduled; /* enum srdma_say */
 	uint8_t silent;	   /* no completion records */

@@ -1,7 +1,9 @@
 /*
- * Runs an active QP: inbound writes first, then control packets and responses,
- * then requests, then completion records. Responses and requests wait for the
- * next turn when the QP's tenant used up its part of this one.
+ * Runs an active QP in two steps. srdma_pump_urgent(): inbound writes, then
+ * control packets. srdma_pump_send(), when the first step of all active QPs is
+ * done: responses, then requests, then completion records. Therefore no ack waits
+ * for what others send (docs/protocol.md 5.6). Responses and requests wait for
+ * the next turn when the QP's tenant used up its part of this one.
  */
 #include <errno.h>
 
@@ -55,9 +57,9 @@ static int place(struct srdma_qp *qp)
 }
 
 /*
- * Sends control packets and responses, neither of which may starve the other.
- * Acks of requests for which no slot is free may fill the wire. If responses
- * wait, they leave first in the next turn, as they free slots.
+ * Control packets and responses of a QP may not starve each other. Acks of
+ * requests for which no slot is free may fill the wire. If responses wait, they
+ * leave before the control packets in the next turn, as they free slots.
  */
 static int respond(struct srdma_qp *qp)
 {
@@ -65,8 +67,6 @@ static int respond(struct srdma_qp *qp)
 	const int responses_first = e->responses_first;
 	int again = 0;
 
-	if (srdma_path_is_up(qp) && !responses_first)
-		again |= srdma_respond_control(qp);
 	if (flows(qp))
 		again |= srdma_respond_reads(qp);
 	else
@@ -97,23 +97,31 @@ void srdma_pump_discard(struct srdma_qp *qp)
 	srdma_responder_discard(qp);
 }
 
-void srdma_pump(struct srdma_qp *qp)
+void srdma_pump_urgent(struct srdma_qp *qp)
 {
-	const int spent = srdma_qp_is_spent(qp);
 	int again = 0;
 
 	if (srdma_qp_state(qp) == SRDMA_QP_ERR)
 		srdma_pump_discard(qp);
 	else
 		again |= place(qp);
-	again |= respond(qp);
+	if (srdma_path_is_up(qp) && !srdma_qp_entry(qp)->responses_first)
+		again |= srdma_respond_control(qp);
+	if (again)
+		srdma_qp_activate(qp);
+}
+
+enum srdma_qp_run srdma_pump_send(struct srdma_qp *qp)
+{
+	const int spent = srdma_qp_is_spent(qp);
+	int again = respond(qp);
+
 	if (flows(qp))
 		again |= srdma_requester_send(qp);
 	else
 		srdma_requester_unfetch(qp);
 	again |= complete(qp);
-	if (again && spent)
-		srdma_qp_defer(qp);
-	else if (again)
-		srdma_qp_activate(qp);
+	if (!again && !srdma_qp_runs_again(qp))
+		return SRDMA_QP_RAN;
+	return spent ? SRDMA_QP_LATE : SRDMA_QP_AGAIN;
 }

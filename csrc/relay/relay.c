@@ -129,14 +129,15 @@ static int take_wire(struct srdma_relay *r, int budget)
 
 static void pump_all(struct srdma_relay *r)
 {
-	struct srdma_qp *qp = srdma_qp_take_active(&r->env);
+	struct srdma_qp *const first = srdma_qp_take_active(&r->env);
+	struct srdma_qp *qp = first, *next;
 
-	while (qp) {
-		struct srdma_qp *next = srdma_qp_run(qp);
-
-		srdma_pump(qp);
-		qp = next;
+	for (; qp; qp = next) {
+		next = srdma_qp_run(qp);
+		srdma_pump_urgent(qp);
 	}
+	for (qp = first; qp; qp = srdma_qp_ran(qp, srdma_pump_send(qp)))
+		;
 	srdma_qp_resume(&r->env);
 	/* A QP that a full ring blocks is active again, and no event may come. */
 	if (r->env.active_head)

@@ -69,8 +69,11 @@ struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 void srdma_receive_datagram(struct srdma_relay *r, struct srdma_conn *conn,
 			    const struct srdma_buf *in);
 
-/* --- pump.c: an active QP --- */
-void srdma_pump(struct srdma_qp *qp);
+/* --- pump.c: an active QP that runs --- */
+/* Places what arrived, and sends control packets. */
+void srdma_pump_urgent(struct srdma_qp *qp);
+/* Sends responses and requests, and writes completion records. */
+enum srdma_qp_run srdma_pump_send(struct srdma_qp *qp);
 /* Releases all work of a QP that needs no DMA to end. */
 void srdma_pump_discard(struct srdma_qp *qp);
 

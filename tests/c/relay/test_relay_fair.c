@@ -117,13 +117,59 @@ static const struct way ways[] = {
 	{ .name = "tags that are wrong", .next = tiny_write, .spoil = 1 },
 };
 
-/* --- the wire -------------------------------------------------------------- */
+/* --- the order of a turn ---------------------------------------------------- */
 
-/* 1: the datagram of side 1 is for a rival. */
-static int is_for_rival(const struct measurement *m, const uint8_t *data)
+struct order {
+	struct scene scene; /* the first member: the context of its hooks */
+	unsigned acks;	    /* of side 1 to QP 0 */
+	unsigned responses; /* of side 1 before the first of these */
+};
+
+/* 1: the datagram of side 1 is for QP 0 of side 0. */
+static int is_for_first(const struct scene *s, const uint8_t *data)
 {
-	return srdma_load24(data + 5) != m->scene.pair.side[0].qp[0].qpn;
+	return srdma_load24(data + 5) == s->pair.side[0].qp[0].qpn;
 }
+
+static enum srdma_mem_fate note_order(void *ctx, struct srdma_mem_datagram *d)
+{
+	struct order *o = ctx;
+	const unsigned acks = o->scene.acks, responses = o->scene.answers;
+	const enum srdma_mem_fate fate = listen(ctx, d);
+
+	if (o->scene.acks > acks && is_for_first(&o->scene, d->data) &&
+	    !o->acks++)
+		o->responses = responses;
+	return fate;
+}
+
+/* A READ of one peer arrives before a WRITE of another one that asks for an ack:
+ * the ack leaves first. */
+static void test_acks_leave_before_responses_of_others(void **state)
+{
+	struct order o = { 0 };
+	struct scene *s = &o.scene;
+	struct srdma_packet asks;
+
+	(void)state;
+	scene_begin(s);
+	s->pair.wire.fate = note_order;
+	scene_open(s, 1);
+	s->pair.identity = 1;
+	pair_connect(&s->pair, 1);
+	o.acks = s->acks = s->answers = 0;
+	asks = piece(s, 0, 0, 1);
+	asks.flags = SRDMA_STH_ACK_NOW;
+	put_on(s, 1, part(s, 0, 0, PLACE));
+	put_on(s, 0, asks);
+	pair_run(&s->pair, 2);
+	assert_true(o.acks > 0);
+	assert_true(s->answers > 0);
+	assert_int_equal(o.responses, 0);
+	scene_close(s);
+}
+
+/* --- the wire -------------------------------------------------------------- */
 
 static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 {
@@ -132,7 +178,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 	if (!m->way)
 		return SRDMA_MEM_PASS;
 	if (d->side == 1)
-		return m->way->deaf && is_for_rival(m, d->data)
+		return m->way->deaf && !is_for_first(&m->scene, d->data)
 			       ? SRDMA_MEM_HOLD
 			       : SRDMA_MEM_PASS;
 	return m->way->loss && ++m->sent % 50 == 0 ? SRDMA_MEM_DROP
@@ -314,6 +360,7 @@ static void test_reads_keep_their_share(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_acks_leave_before_responses_of_others),
 		cmocka_unit_test(test_writes_keep_their_share),
 		cmocka_unit_test(test_reads_keep_their_share),
 	};
