@@ -94,10 +94,7 @@ void srdma_tenant_sent(struct srdma_tenant_table *t,
 int srdma_tenant_is_spent(const struct srdma_tenant_table *t,
 			  const struct srdma_tenant *tenant, uint64_t now)
 {
-	const uint32_t part =
-		t->most > SRDMA_TENANT_QUANTUM ? t->most : SRDMA_TENANT_QUANTUM;
-
 	return now < t->until && tenant->turn == t->turn &&
 	       tenant->sent >= SRDMA_TENANT_SENDS &&
-	       tenant->urgent + tenant->sent >= part;
+	       tenant->urgent + tenant->sent >= t->most;
 }

@@ -1,10 +1,17 @@
 /*
  * Fairness between remote identities (docs/protocol.md 5.6; RFC 5042
  * R6.4.3.1-1, R6.4.3.1-3): a tenant with one QP works while 80 QPs of another
- * identity misbehave in each known way. Its share is measured in work of the
- * target that is counted, not in time: the bytes that it moves while the
- * target does a fixed amount of work, relative to half of what it moves alone.
- * The same relative to the target's CPU time is printed, and not checked.
+ * identity misbehave in each known way. Its share is measured in two ways, and
+ * is relative to half of what it moves alone:
+ *
+ *   by work  the bytes that it moves while the target does a fixed amount of
+ *            work, which is counted. Turns take no time, so congestion control
+ *            has nothing to do.
+ *   in time  the bytes that it moves in virtual time, which passes as the
+ *            target works. Packets of the target to others delay the tenant,
+ *            and delay narrows the tenant's congestion window (5.5).
+ *
+ * The share relative to the target's CPU time is printed, and not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +29,16 @@ enum {
 	RIVALS = 80,
 	WORK = 60000, /* of the target in one measurement */
 	MESSAGE = 32768,
-	DEPTH = 16,	   /* messages of the tenant under way */
-	BURST = 64,	   /* packets of the rivals in a turn */
-	UNFINISHED = 8192, /* packets of a message that never ends */
-	AHEAD = 256,	   /* packets of the rivals that wait at the target */
+	DEPTH = 16,	     /* messages of the tenant under way */
+	BURST = 64,	     /* packets of the rivals in a turn */
+	UNFINISHED = 8192,   /* packets of a message that never ends */
+	AHEAD = 256,	     /* packets of the rivals that wait at the target */
+	SMALL_MTU = 1024,    /* of rivals, in virtual time */
+	TURN_NS = 1000,	     /* of a turn without work */
+	WORK_NS = 800,	     /* of a unit of work; measured over UDP */
+	PACE_NS = 50000,     /* between two packets of the rivals */
+	ALONE_NS = 20000000, /* before the rivals begin */
+	TIME_NS = 50000000,  /* of one measurement */
 };
 
 /* A way to misbehave. next: the next packet of rival i (from 1). */
@@ -42,6 +55,7 @@ struct measurement {
 	const struct way *way;
 	struct srdma_conn *conn; /* of the rivals, at the target */
 	uint64_t id[1 + RIVALS]; /* next request of each rival */
+	uint32_t mtu;		 /* of the rivals; 0: the relay's */
 	unsigned posted, done, sent;
 };
 
@@ -187,9 +201,17 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 
 /* --- the measurement ------------------------------------------------------- */
 
-static void begin(struct measurement *m)
+static void connect_rival(struct measurement *m, int i)
 {
-	*m = (struct measurement){ 0 };
+	pair_init_qp(&m->scene.pair, i);
+	if (m->mtu)
+		m->scene.pair.side[0].qp[i].mtu = m->mtu;
+	pair_meet(&m->scene.pair, i);
+}
+
+static void begin(struct measurement *m, uint32_t mtu)
+{
+	*m = (struct measurement){ .mtu = mtu };
 	scene_begin(&m->scene);
 	m->scene.pair.wire.slots = 128;
 	m->scene.pair.wire.bufs = 4096;
@@ -197,10 +219,10 @@ static void begin(struct measurement *m)
 	m->scene.pair.ring = SRDMA_MAX_RING;
 	m->scene.pair.depth = DEPTH;
 	pair_open(&m->scene.pair);
-	for (int i = 0; i <= RIVALS; i++) {
-		m->scene.pair.identity = i > 0;
-		pair_connect(&m->scene.pair, i);
-	}
+	pair_connect(&m->scene.pair, 0);
+	m->scene.pair.identity = 1;
+	for (int i = 1; i <= RIVALS; i++)
+		connect_rival(m, i);
 	assert_int_equal(
 		srdma_port_mem_intrude(m->scene.pair.side[1].wire, &m->conn),
 		0);
@@ -304,7 +326,7 @@ static struct result measure(uint8_t opcode, const struct way *way)
 	uint64_t until;
 	int i = 0;
 
-	begin(&m);
+	begin(&m, 0);
 	m.way = way;
 	/* the rivals begin first, and hold what they can */
 	for (int turn = 0; way && turn < 200; turn++) {
@@ -344,6 +366,71 @@ static void check(uint8_t opcode, const char *name)
 	assert_int_equal(bad, 0);
 }
 
+/* --- in virtual time ------------------------------------------------------- */
+
+/* One turn of the target; the clock advances by its work. Then the tenant takes
+ * what arrived, and sends. */
+static void run_in_time(struct measurement *m, uint8_t opcode)
+{
+	struct pair *p = &m->scene.pair;
+	const uint64_t before = work_of(&m->scene);
+
+	srdma_relay_run(p->side[1].relay, p->now, 64);
+	p->now += TURN_NS + WORK_NS * (work_of(&m->scene) - before);
+	for (int i = 0; i < 2; i++) {
+		post_more(m, opcode);
+		srdma_relay_run(p->side[0].relay, p->now, 64);
+		take_done(m);
+	}
+}
+
+/* Messages of the tenant beside this way, in TIME_NS. NULL: alone. */
+static unsigned measure_in_time(uint8_t opcode, const struct way *way)
+{
+	static struct measurement m;
+	uint64_t *const now = &m.scene.pair.now;
+	uint64_t end_at, due;
+	unsigned done;
+	int i = 0;
+
+	begin(&m, SMALL_MTU);
+	end_at = *now + ALONE_NS;
+	while (*now < end_at)
+		run_in_time(&m, opcode);
+	m.way = way;
+	done = m.done;
+	end_at = due = *now;
+	end_at += TIME_NS;
+	while (*now < end_at) {
+		for (; way && due <= *now && waiting(&m) < AHEAD;
+		     due += PACE_NS)
+			put_rival(&m, 1 + i++ % RIVALS);
+		run_in_time(&m, opcode);
+	}
+	done = m.done - done;
+	end(&m);
+	return done;
+}
+
+static void check_in_time(uint8_t opcode, const char *name)
+{
+	const unsigned alone = measure_in_time(opcode, NULL);
+	unsigned bad = 0;
+
+	assert_true(alone > 100);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		const unsigned n = measure_in_time(opcode, &ways[i]);
+
+		print_message(
+			"%-5s beside %-24s %.2f of a fair share, in time\n",
+			name, ways[i].name, 2.0 * n / alone);
+		bad += 20 * n < 8 * alone;
+	}
+	assert_int_equal(bad, 0);
+}
+
+/* --- tests ------------------------------------------------------------------ */
+
 /* RFC 5042 A6.4.4 */
 static void test_writes_keep_their_share(void **state)
 {
@@ -357,12 +444,26 @@ static void test_reads_keep_their_share(void **state)
 	check(SRDMA_DESC_READ, "READ");
 }
 
+static void test_writes_keep_their_share_in_time(void **state)
+{
+	(void)state;
+	check_in_time(SRDMA_DESC_WRITE, "WRITE");
+}
+
+static void test_reads_keep_their_share_in_time(void **state)
+{
+	(void)state;
+	check_in_time(SRDMA_DESC_READ, "READ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_acks_leave_before_responses_of_others),
 		cmocka_unit_test(test_writes_keep_their_share),
 		cmocka_unit_test(test_reads_keep_their_share),
+		cmocka_unit_test(test_writes_keep_their_share_in_time),
+		cmocka_unit_test(test_reads_keep_their_share_in_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
