@@ -62,7 +62,7 @@ struct srdma_env {
 	struct srdma_timers timers;	  /* of QPs */
 	uint64_t timer;			  /* next check of paths and legs, ns */
 	struct srdma_qp *active_head, *active_tail;
-	struct srdma_qp *late_head, *late_tail; /* srdma_qp_defer() */
+	struct srdma_qp *late_head, *late_tail; /* SRDMA_QP_LATE */
 	uint64_t changes;			/* srdma_relay_changes() */
 	struct srdma_stats stats;
 	struct srdma_mr_table mrs;

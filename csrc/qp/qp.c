@@ -355,6 +355,7 @@ static void leave_active(struct srdma_qp *qp)
 		return;
 	/* none is freed while it runs */
 	assert(core->active == SRDMA_QP_LISTED);
+	srdma_qp_resume(env); /* it may be late */
 	while (*at != qp) {
 		before = *at;
 		at = &srdma_qp_core(before)->active_next;

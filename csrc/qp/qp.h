@@ -188,8 +188,7 @@ struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
 int srdma_qp_runs_again(const struct srdma_qp *qp);
 /* Ends the run. Returns the same as srdma_qp_run(). */
 struct srdma_qp *srdma_qp_ran(struct srdma_qp *qp, enum srdma_qp_run how);
-/* All QPs of the list ran: puts those that are LATE in front of the list of active
- * ones. */
+/* A turn begins: puts the QPs that are LATE in front of the list of active ones. */
 void srdma_qp_resume(struct srdma_env *env);
 /* The QP's timers are checked at `when`, ns, at the latest. */
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);

@@ -138,8 +138,9 @@ static void pump_all(struct srdma_relay *r)
 	}
 	for (qp = first; qp; qp = srdma_qp_ran(qp, srdma_pump_send(qp)))
 		;
-	srdma_qp_resume(&r->env);
-	/* A QP that a full ring blocks is active again, and no event may come. */
+	/* A QP that a full ring blocks is active again, and no event may come. A
+	 * QP that is late runs in the next turn, which follows at once, because
+	 * its tenant sent something in this one. */
 	if (r->env.active_head)
 		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
 }
@@ -203,6 +204,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	r->env.now = now;
 	srdma_connect_turn(&r->env);
 	srdma_tenant_begin(&r->env.tenants, now);
+	srdma_qp_resume(&r->env);
 	if (budget > SRDMA_MAX_BURST)
 		budget = SRDMA_MAX_BURST;
 	n = take_host(r, budget);

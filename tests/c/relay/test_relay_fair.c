@@ -429,6 +429,47 @@ static void check_in_time(uint8_t opcode, const char *name)
 	assert_int_equal(bad, 0);
 }
 
+/* --- QPs that wait for the next turn ---------------------------------------- */
+
+/* Runs until QPs of the rivals wait because their tenant used up its part. */
+static void run_until_late(struct measurement *m)
+{
+	const struct srdma_env *env = &m->scene.pair.side[1].relay->env;
+	int i = 0;
+
+	for (int turn = 0; !env->late_head && turn < 100; turn++) {
+		for (int n = 0; n < RIVALS; n++)
+			put_rival(m, 1 + i++ % RIVALS);
+		post_more(m, SRDMA_DESC_WRITE);
+		run(&m->scene.pair);
+	}
+	assert_non_null(env->late_head);
+}
+
+/* They may be destroyed meanwhile. */
+static void test_qps_that_wait_for_a_turn_are_destroyed(void **state)
+{
+	static const struct way flood = { .next = big_read };
+	static struct measurement m;
+	struct pair *p = &m.scene.pair;
+	unsigned done;
+
+	(void)state;
+	begin(&m, 0);
+	m.way = &flood;
+	run_until_late(&m);
+	for (int i = 1; i <= RIVALS; i++)
+		pair_destroy_qp(p, i);
+	assert_null(p->side[1].relay->env.late_head);
+	take_done(&m);
+	done = m.done;
+	post_more(&m, SRDMA_DESC_WRITE);
+	pair_settle(p);
+	take_done(&m);
+	assert_int_equal(m.done, done + DEPTH);
+	end(&m);
+}
+
 /* --- tests ------------------------------------------------------------------ */
 
 /* RFC 5042 A6.4.4 */
@@ -460,6 +501,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_acks_leave_before_responses_of_others),
+		cmocka_unit_test(test_qps_that_wait_for_a_turn_are_destroyed),
 		cmocka_unit_test(test_writes_keep_their_share),
 		cmocka_unit_test(test_reads_keep_their_share),
 		cmocka_unit_test(test_writes_keep_their_share_in_time),
