@@ -9,6 +9,7 @@ import struct
 
 from OpenSSL import SSL
 
+from srdma.agent.resumption import REPLACED
 from srdma.identity import Credentials
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, encode
@@ -19,6 +20,7 @@ CHUNK = 16_384
 
 HELLO = encode(Hello(0))
 IDLE = encode(ErrorMessage("idle", "it was idle"))
+MOVED = encode(ErrorMessage("resume", REPLACED))  # in a stream that the peer has given up
 
 
 class BlockingTLS(Inner):
@@ -68,7 +70,7 @@ class BlockingTLS(Inner):
             number, message = int.from_bytes(message[:STREAM_LEN], "big"), message[STREAM_LEN:]
             if number == self.stream:
                 return message
-            assert message in (HELLO, IDLE), message
+            assert message in (HELLO, IDLE, MOVED), message
 
     def _frame(self) -> bytes:
         while (message := self.receive()) is None:

@@ -17,6 +17,8 @@ from srdma.keyex.streams import Stream
 
 LABEL, CONTEXT_LEN = b"EXPORTER-srdma-2 resume", 32
 UNKNOWN = "no session with this hash and these identities waits here, or a proof is wrong"
+LATE = "RESUME came late: an exchange began after it was sent"
+REPLACED = "a later RESUME moved the session to another stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +59,30 @@ class Resumption:
             return 0, b""
         return made.tx, made.proof
 
-    def check(self, stream: Stream, peers: Resume) -> list[int]:
+    def check(self, stream: Stream, peers: Resume, count: int) -> list[int]:
         """Check the peer's RESUME. Returns the QPs for withdraw(): the peer will not use the secret
-        that waits for receiving there. Raises ExchangeError (`resume`, `value`), DeviceError."""
+        that waits for receiving there. Raises ExchangeError (`resume`, `value`), DeviceError.
+
+        count: of this end's last exchange.
+        """
         if peers.hash != self.agreement.hash or len(peers.given) != len(self.agreement.qpns):
             raise ExchangeError("resume", UNKNOWN)
-        context, proved, waiting = self._context(stream), False, []
+        context, proved = self._context(stream), []
         for qpn, given, proof in zip(self.agreement.qpns, peers.given, peers.proofs, strict=True):
             taken = self._taken(qpn, context, proof) if proof else None
-            if taken is None:
-                continue
-            proved = True
+            if taken is not None:
+                proved.append((qpn, given, taken))
+        if not proved:
+            raise ExchangeError("resume", UNKNOWN)
+        if self.agreement.role == "server" and peers.count < count:
+            raise ExchangeError("resume", LATE)
+        for qpn, given, taken in proved:
             if taken not in (given, given + 1):
                 raise ExchangeError(
                     "value",
                     f"given is {given} for QP {qpn:#08x}: it must be {taken} or {taken - 1}",
                 )
-            if taken > given:
-                waiting.append(qpn)
-        if not proved:
-            raise ExchangeError("resume", UNKNOWN)
-        return waiting
+        return [qpn for qpn, given, taken in proved if taken > given]
 
     def withdraw(self, qpns: list[int]) -> None:
         """Raises RefusedError, WorkerGone."""

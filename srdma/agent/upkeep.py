@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
-from srdma.agent.resumption import UNKNOWN, Resumption
+from srdma.agent.resumption import REPLACED, UNKNOWN, Resumption
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.setup import WORKER_ENDED
@@ -52,6 +52,9 @@ class Owner(Protocol):
 
     def identity(self) -> Identity:
         """The own identity, as it is now."""
+
+    def began(self, count: int) -> None:
+        """See renew.Owner."""
 
     def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """See renew.Owner."""
@@ -276,6 +279,9 @@ class Upkeep:
     def ring(self) -> None:
         self.bell.ring()
 
+    def began(self, count: int) -> None:
+        self._owner.began(count)
+
     def renewed(self, count: int, wish: int, presented: Presented) -> None:
         self._pause = PAUSE_LEAST
         self._owner.renewed(count, wish, presented)
@@ -341,7 +347,7 @@ class Upkeep:
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))
             peers = _resume_in(await meeting.stream.message())
-            resumption.withdraw(resumption.check(meeting.stream, peers))
+            resumption.withdraw(resumption.check(meeting.stream, peers, self.count))
         except ExchangeError as error:
             self._avoid = meeting  # another host may have the session
             await meeting.fail(error)
@@ -406,11 +412,12 @@ class Upkeep:
         return (meeting.uri, meeting.identity) == (own, record.agreement.identity)
 
     def _check_offer(self) -> None:
-        """Check the peer's RESUME. If it is right, the present connection is dropped."""
+        """Check the peer's RESUME. If it is right, the present stream ends. Its ERROR is for a
+        client that has not given it up, because the RESUME came late."""
         assert self._offer
         (meeting, peers), self._offer = self._offer, None
         try:
-            waiting = self._resumption.check(meeting.stream, peers)
+            waiting = self._resumption.check(meeting.stream, peers, self.count)
         except ExchangeError as error:
             self._owner.told("refused", code=error.code, text=error.text)
             meeting.refuse(error)
@@ -421,6 +428,8 @@ class Upkeep:
         if self._proved:
             self._proved[0].drop()
         self._proved = meeting, peers
+        if self.meeting:
+            self.meeting.refuse(ExchangeError("resume", REPLACED))
         self._lose()
         self._resumption.withdraw(waiting)
 

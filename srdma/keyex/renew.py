@@ -146,6 +146,9 @@ class Owner(Protocol):
     def credentials(self) -> Credentials:
         """For the next exchange."""
 
+    def began(self, count: int) -> None:
+        """Exchange `count` begins. Nothing of it was sent."""
+
     def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """Exchange `count`, which completes request `wish`, took effect; wish is 0 if no request
         waited for it. presented: in this exchange."""
@@ -322,6 +325,7 @@ class Renewing:
         self._clock.start(now)
         self._schedule(now)
         self._inner = Inner(self._renewal.role, self._owner.credentials())
+        self._owner.began(self._renewal.count)
 
     def _reachable(self) -> bool:
         return self._stream is not None and self._stream.reachable()

@@ -3,12 +3,14 @@
  * are restarted or replaced (docs/protocol.md 8.5, 8.6). End 0 is the client.
  *
  * The attacker ends connections at any time, with or without the messages that
- * are on their way. It cannot forge messages, which TLS protects. The data path
+ * are on their way. It holds one RESUME back and delivers it late, after the
+ * client has given up its connection. It cannot forge messages, which TLS protects.
+ * The data path
  * is one step, take_up(): the sender begins an epoch with its new secret. It is
  * the subject of epochs.pml.
  *
- * Each exchange has its own number here (`serial`), so that two exchanges with
- * the same count make different secrets. The graph of states has no cycles:
+ * Each exchange has its own number here (`serial`), also across restarts: it is
+ * the client's count too. The graph of states has no cycles:
  * therefore every run ends, and `timeout` sees the end of each.
  *
  * Twins (-DNAME) are errors, of which each must violate an assertion.
@@ -34,23 +36,31 @@ typedef Agent {
 	mtype at;
 	byte connection; /* 0: lost */
 	byte secret; /* of the exchange under way */
+	byte count; /* of the last exchange that it knows */
 };
 
 Worker worker[2];
 Agent agent[2];
-/* kind, connection, secret or `given` */
-chan to[2] = [4] of { mtype, byte, byte };
+/* kind, connection, secret or `given`, count */
+chan to[2] = [4] of { mtype, byte, byte, byte };
 
 byte connection = 1; /* the newest */
 bool up = true;
 byte serial, losses, restarts;
+byte late_losses; /* by a RESUME that comes late */
+
+#ifdef COUNT_UNCHECKED
+#define UNCHECKED true
+#else
+#define UNCHECKED false
+#endif
 
 #define CONNECTED(x) (agent[x].connection == connection && up)
 
 inline send(x, kind, number)
 {
 	if
-	:: CONNECTED(x) -> to[1 - x]!kind, agent[x].connection, number
+	:: CONNECTED(x) -> to[1 - x]!kind, agent[x].connection, number, agent[x].count
 	:: !CONNECTED(x) /* the message is lost with its connection */
 	fi
 }
@@ -105,19 +115,20 @@ inline withdraw(x, t)
 
 proctype Client()
 {
-	byte c, v;
+	byte c, v, n;
 
 endless:
 	do
 	/* Begins an exchange when the worker has taken up the last one. */
 	:: atomic {
-		agent[0].at == idle && CONNECTED(0) && serial < EXCHANGES + losses + restarts &&
+		agent[0].at == idle && CONNECTED(0) && serial < EXCHANGES + losses + late_losses + restarts &&
 #ifndef BEGINS_EARLY
 		!worker[0].tx_waits && !worker[0].rx_waits &&
 #endif
 		true ->
 		serial++;
 		agent[0].secret = serial;
+		agent[0].count = serial;
 		agent[0].at = offered;
 		send(0, RENEW, serial)
 	}
@@ -138,40 +149,51 @@ endless:
 		send(0, RESUME, worker[0].given)
 	}
 	:: atomic {
-		to[0]?[RESUME, c, v] && agent[0].at != giving ->
-		to[0]?RESUME, c, v;
+		to[0]?[RESUME, c, v, n] && agent[0].at != giving ->
+		to[0]?RESUME, c, v, n;
 		if
 		:: c == agent[0].connection && agent[0].at == resuming ->
 			withdraw(0, v);
 			agent[0].at = idle
 		:: else
 		fi;
-		c = 0; v = 0
+		c = 0; v = 0; n = 0
 	}
 	od
 }
 
 proctype Server()
 {
-	byte c, v;
+	byte c, v, n;
 
 endless:
 	do
 	/* A RESUME replaces the connection, which the server may believe alive. */
 	:: atomic {
-		to[1]?[RESUME, c, v] &&
+		to[1]?[RESUME, c, v, n] &&
 #ifndef ANSWERS_BEFORE_GIVEN
 		agent[1].at != giving &&
 #endif
 		true ->
-		to[1]?RESUME, c, v;
-		/* The server forgets the former stream. */
-		up = (agent[1].connection == connection -> c == connection : up);
-		lose(1);
-		agent[1].connection = c;
-		withdraw(1, v);
-		send(1, RESUME, worker[1].given);
-		c = 0; v = 0
+		to[1]?RESUME, c, v, n;
+		if
+		:: n < agent[1].count && !UNCHECKED /* late: refused */
+		:: n >= agent[1].count || UNCHECKED ->
+#ifndef NOT_TOLD
+			/* The client learns that its stream was replaced. */
+			if
+			:: up && agent[1].connection == connection && c != connection ->
+				late_losses++;
+				up = false
+			:: else
+			fi;
+#endif
+			lose(1);
+			agent[1].connection = c;
+			withdraw(1, v);
+			send(1, RESUME, worker[1].given)
+		fi;
+		c = 0; v = 0; n = 0
 	}
 	od
 }
@@ -179,26 +201,27 @@ endless:
 /* What both ends do in the same way. */
 proctype Upkeep(byte x)
 {
-	byte c, v;
+	byte c, v, n;
 
 endless:
 	do
 	:: atomic {
-		to[x]?[RENEW, c, v] && agent[x].at != giving ->
-		to[x]?RENEW, c, v;
+		to[x]?[RENEW, c, v, n] && agent[x].at != giving ->
+		to[x]?RENEW, c, v, n;
 		if
 		:: c != agent[x].connection
 		:: c == agent[x].connection && x == 1 ->
 			/* the server makes its part of the exchange */
 			assert(agent[x].at == idle);
 			agent[x].secret = v;
+			agent[x].count = n;
 			agent[x].at = taking;
 			send(x, RENEW, v)
 		:: c == agent[x].connection && x == 0 ->
 			assert(agent[x].at == offered && v == agent[x].secret);
 			agent[x].at = taking
 		fi;
-		c = 0; v = 0
+		c = 0; v = 0; n = 0
 	}
 	:: atomic {
 		(agent[x].at == taking || agent[x].at == heard) &&
@@ -208,8 +231,8 @@ endless:
 		agent[x].at = (agent[x].at == heard -> giving : said)
 	}
 	:: atomic {
-		to[x]?[TAKEN, c, v] ->
-		to[x]?TAKEN, c, v;
+		to[x]?[TAKEN, c, v, n] ->
+		to[x]?TAKEN, c, v, n;
 		if
 		:: c != agent[x].connection
 		:: c == agent[x].connection ->
@@ -217,7 +240,7 @@ endless:
 			assert(agent[x].at == taking || agent[x].at == said);
 			agent[x].at = (agent[x].at == said -> giving : heard)
 		fi;
-		c = 0; v = 0
+		c = 0; v = 0; n = 0
 	}
 #ifdef GIVES_AT_ONCE
 	:: atomic {
@@ -245,6 +268,9 @@ endless:
 		agent[x].at = idle;
 		agent[x].secret = 0;
 		agent[x].connection = 0;
+#ifdef COUNT_NOT_STORED
+		agent[x].count = worker[x].given; /* that of the exchanges in effect */
+#endif
 		up = false
 	}
 	od
@@ -253,40 +279,40 @@ endless:
 inline drop(x)
 {
 	do
-	:: nempty(to[x]) -> to[x]?kind, c, v
+	:: nempty(to[x]) -> to[x]?kind, c, v, n
 	:: empty(to[x]) -> break
 	od;
 	kind = 0;
 	c = 0;
-	v = 0
+	v = 0;
+	n = 0
 }
 
 proctype Attacker()
 {
-	byte c, v;
-	mtype kind;
-#ifdef LATE_RESUME
+	byte c, v, n;
+	byte held, given, count; /* a RESUME: its connection, 0 for none, and fields */
 	bool late;
-#endif
+	mtype kind;
 
 endless:
 	do
 	:: atomic { up && losses < LOSSES -> losses++; up = false }
-#ifdef LATE_RESUME
-	/* A RESUME is held back and arrives after the client gave it up. */
 	:: atomic {
-		!late && !up && to[1]?[RESUME, c, v] ->
-		to[1]?RESUME, c, v;
-		late = true
+		!late && to[1]?[RESUME, held, given, count] ->
+		to[1]?RESUME, held, given, count;
+		late = true;
+		late_losses = (up -> late_losses + 1 : late_losses);
+		up = false /* the client gives the connection up */
 	}
-	:: atomic { late && c && nfull(to[1]) -> to[1]!RESUME, c, v; c = 0; v = 0 }
-	:: atomic { c == 0 && !up && nempty(to[0]) -> drop(0) }
-	:: atomic { c == 0 && !up && nempty(to[1]) -> drop(1) }
-#else
+	:: atomic {
+		held && nfull(to[1]) ->
+		to[1]!RESUME, held, given, count;
+		held = 0; given = 0; count = 0
+	}
 	/* The messages that have not arrived end with their connection. */
 	:: atomic { !up && nempty(to[0]) -> drop(0) }
 	:: atomic { !up && nempty(to[1]) -> drop(1) }
-#endif
 	od
 }
 

@@ -421,7 +421,9 @@ def test_restart(place: Place, role: str) -> None:
         if role == "client":
             one.wire.tell({"do": "renew", "wish": 1})
         one.peer.exchange_secrets()
-        until(lambda: len(place.worker.kept) == 2)
+        until(lambda: one.asked() == 2)
+        counts = [cbor2.loads(data)["count"] for _, data in place.worker.kept]
+        assert counts == [0, 1, 1]  # at READY, when the exchange began, in effect
         one.place.stop()
         with pytest.raises(Truncated):  # no CLOSED, no close_notify
             one.peer.tls.message()
@@ -442,6 +444,22 @@ def test_restart(place: Place, role: str) -> None:
         assert one.peer.count == 3
         # each service: both connections to the process, and those of the leg that it attached to
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_restart_in_an_exchange(place: Place, role: str) -> None:
+    """The next agent knows its number: otherwise a server would take the RESUME of a client for a
+    late one."""
+    with session(place, role) as one:
+        if role == "client":
+            one.wire.tell({"do": "renew", "wish": 1})
+        one.peer.begin()
+        if role == "client":
+            one.peer.feed()
+        else:
+            assert one.peer.feed()
+        one.restart()
+        assert one.peer.resume(count=1).count == 1
 
 
 @contextmanager

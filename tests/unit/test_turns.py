@@ -249,6 +249,9 @@ class End:
     def credentials(self) -> Credentials:
         return self._credentials
 
+    def began(self, count: int) -> None:
+        pass
+
     def renewed(self, count: int, *_: object) -> None:
         self.completed.append(count)
 
