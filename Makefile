@@ -60,7 +60,8 @@ BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/rdmacm/% tests/c/port/test_port_verbs% tests/c/faults/test_faults_verbs.c \
+C_TEST_SRC := $(filter-out tests/c/verbs/% tests/c/rdmacm/% tests/c/port/test_port_verbs% \
+	tests/c/faults/test_faults_leg.c tests/c/faults/test_faults_verbs.c \
 	$(patsubst %,tests/c/host/test_%.c,rdma rdma_namespace leg_verbs pd_verbs),$(C_TEST_SRC))
 endif
 ifndef HAVE_CBOR

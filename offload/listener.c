@@ -168,13 +168,14 @@ static int bind_listen(const struct sockaddr_un *at, mode_t mode)
 	if (fd < 0)
 		return refuse(-errno, at->sun_path, strerror(errno));
 	mask = umask(0777 & ~mode);
-	rc = bind(fd, (const struct sockaddr *)at, sizeof(*at));
+	rc = bind(fd, (const struct sockaddr *)at, sizeof(*at)) ? -errno : 0;
 	umask(mask);
-	if (rc == 0)
-		rc = listen(fd, BACKLOG);
+	if (rc == 0 && listen(fd, BACKLOG) < 0) {
+		rc = -errno;
+		unlink(at->sun_path);
+	}
 	if (rc == 0)
 		return fd;
-	rc = -errno;
 	close(fd);
 	return refuse(rc, at->sun_path, strerror(-rc));
 }

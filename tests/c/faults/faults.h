@@ -14,12 +14,16 @@ void faults_arm(unsigned long n);
 const char *faults_disarm(void);
 
 /*
- * Calls run(ctx, n) for n = 1, 2, ... until no call fails in it. run() arms with
+ * Calls run(ctx, n) for n = 1, 2, ... until no call fails in a few of them. run() arms with
  * n once or more often, disarms, and then asserts. If the environment has
  * SRDMA_FAULTS, each failure is printed. Returns the number of runs with a
  * failure.
  */
 unsigned long faults_each(void (*run)(void *ctx, unsigned long n), void *ctx);
+
+/* A function that failed in a process of the test, which faults_each() started; "":
+ * none did. */
+void faults_saw(const char *name);
 
 /* Asserts that each of these functions failed at least once in this program. A
  * NULL ends the list. */

@@ -99,7 +99,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *p, void *addr, size_t length,
 	(void)p;
 	if (fails("reg_mr"))
 		return NULL;
-	mr = create("", calloc(1, sizeof(*mr)));
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	create("", mr);
 	mr->addr = addr;
 	mr->lkey = mr->rkey = rkey++;
 	fake_rdma.mr_length = length;
@@ -117,6 +120,8 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *c)
 {
 	(void)c;
 	channel.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (channel.fd < 0)
+		return NULL;
 	if (fails("create_comp_channel")) {
 		close(channel.fd);
 		return NULL;
@@ -299,7 +304,7 @@ static struct rdma_event_channel *create_event_channel(void)
 	if (fails("create_event_channel"))
 		return NULL;
 	cm.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-	return create("", &cm);
+	return cm.fd < 0 ? NULL : create("", &cm);
 }
 
 static void destroy_event_channel(struct rdma_event_channel *ch)
