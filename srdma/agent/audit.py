@@ -13,11 +13,11 @@ import select
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TextIO, cast
 
-AUDIT_RATE = 50  # lines per second
+AUDIT_RATE = 50  # lines of an event per second
 WAITING_LINES, WAITING_BYTES = 1024, 1 << 20  # that may wait for the reader of stderr
 FLUSH = 1.0  # seconds for the lines that wait when the agent ends
 
@@ -29,22 +29,25 @@ def no_audit(event: str, **fields: object) -> None:
 
 
 class AuditLog:
-    """One JSON object per line on stderr, at most AUDIT_RATE per second. No field has a secret."""
+    """One JSON object per line on stderr, at most AUDIT_RATE per second of each event: strangers
+    cause some of them, which must not displace the others. No field has a secret."""
 
     def __init__(self) -> None:
-        self._second, self._lines, self._dropped = 0, 0, 0
+        self._second, self._dropped = 0, 0
+        self._lines: Counter[str] = Counter()  # of each event in this second
 
     def __call__(self, event: str, **fields: object) -> None:
         now = time.time()
         if int(now) != self._second:
-            self._second, self._lines = int(now), 0
+            self._second = int(now)
+            self._lines.clear()
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 self("dropped", lines=dropped)
-        if self._lines >= AUDIT_RATE:
+        if self._lines[event] >= AUDIT_RATE:
             self._dropped += 1
             return
-        self._lines += 1
+        self._lines[event] += 1
         sys.stderr.write(audit_line(event, now, **fields))
 
 

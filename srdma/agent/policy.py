@@ -34,6 +34,7 @@ KEYS = {
     "worker", "worker_user", "worker_remote", "socket", "mode", "key_log", "clock", "listen",
     "quota", "container", "identity", "peer", "control", "host", "require",
 }  # fmt: skip
+PATH_MAX = 1024  # characters of the path of a worker: each part of it costs a system call
 IDENTITY_KEYS = {"name", "path", "users", "peers", "wire", "require"}
 
 
@@ -288,6 +289,10 @@ class Policy:
     def worker_at(self, path: Path) -> Path:
         """The control socket, without symbolic links, of the process of the policy's worker that a
         program names. Raises ExchangeError (`policy`) if it names another worker."""
+        if (length := len(os.fspath(path))) > PATH_MAX:
+            raise ExchangeError(
+                POLICY, f"the path of a worker has at most {PATH_MAX} characters, not {length}"
+            )
         with contextlib.suppress(ValueError):  # a NUL in a path
             own = os.path.realpath(self.worker)
             name = own if path == self.worker else os.path.realpath(path)

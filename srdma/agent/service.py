@@ -43,6 +43,7 @@ from srdma.errors import (
 )
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import QPS_MAX
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
@@ -405,6 +406,9 @@ class Service:
 
     async def _rejoin(self, channel: Channel, settings: Mapping[str, Any]) -> None:
         """A program is back after a restart of the agent, or a loss of its link."""
+        if len(settings["qpns"]) > QPS_MAX:
+            raise ExchangeError("config", f"a session has at most {QPS_MAX} QPs")
+        self._rule.check_user(channel.uid)
         path = self._rule.worker_at(Path(settings["worker"]))
         keys = [(path, qpn) for qpn in settings["qpns"] if isinstance(qpn, int)]
         sessions = [self._adopted[key] for key in keys if key in self._adopted]

@@ -17,7 +17,7 @@ from srdma import gid
 from srdma.agent.accounts import KEYS as DOOR_KEYS
 from srdma.agent.accounts import Door
 from srdma.agent.peers import PEER_KEYS
-from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
+from srdma.agent.policy import IDENTITY_KEYS, KEYS, PATH_MAX, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.remote.entries import CONTROL_KEYS
 from srdma.agent.remote.entries import KEYS as HOST_KEYS
@@ -397,6 +397,19 @@ def test_worker_behind_symbolic_links(folder: Path) -> None:
         for path in ("real/v", "loop", "link.x", "real/w\0"):
             with pytest.raises(ExchangeError, match="serves the worker at"):
                 made.worker_at(folder / path)
+
+
+def test_long_name_of_the_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked up: each part of the path would be a system call, while all others wait."""
+    made = policy(folder, GOOD.replace("/run/w.ctl", str(folder / "w")))
+    longest = f"{folder}/" + "a/" * PATH_MAX
+    with pytest.raises(ExchangeError, match="serves the worker at"):
+        made.worker_at(Path(longest[: PATH_MAX - 1] + "a"))
+    monkeypatch.delattr("os.path.realpath")
+    for path in (longest[: PATH_MAX - 1] + "aa", "/a" * 65_000):
+        with pytest.raises(ExchangeError, match=f"has at most {PATH_MAX}") as caught:
+            made.worker_at(Path(path))
+        assert caught.value.code == "policy" and len(caught.value.text) < 200
 
 
 def test_name_of_the_worker_that_leads_elsewhere(folder: Path) -> None:

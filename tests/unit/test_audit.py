@@ -50,6 +50,19 @@ def test_audit_lines_are_limited(
     ]
 
 
+def test_many_lines_of_an_event_displace_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers can make as many lines `refused` as they want."""
+    log = AuditLog()
+    monkeypatch.setattr("srdma.agent.audit.time.time", lambda: 100.0)
+    for _ in range(3 * AUDIT_RATE):
+        log("refused")
+    log("failed", code="policy")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == [*["refused"] * AUDIT_RATE, "failed"]
+
+
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a busy machine."""

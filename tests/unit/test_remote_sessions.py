@@ -207,7 +207,7 @@ def test_loss_before_ready(place: RemotePlace) -> None:
         peer = ResumingPeer(patient(listening.accept()[0]), "server", load(place.folder, "a"))
         connected = pool.submit(peer.connect)
         assert wire.event()["event"] == "peer"
-        until(lambda: peer.exchange.state == "ready")
+        until(lambda: peer.exchange.state == "ready" and len(place.worker.keys) == 2)
         wire.tell(LOSS)
         assert "the link to the computer of the program ended" in wire.event()["text"]
         assert connected.exception()

@@ -474,7 +474,7 @@ def begun(place: Place) -> Iterator[tuple[Wire, Any, list[int]]]:
         peer = ResumingPeer(patient(listening.accept()[0]), "server", mine)
         connected = pool.submit(peer.connect)
         assert wire.event()["event"] == "peer"
-        until(lambda: peer.exchange.state == "ready")
+        until(lambda: peer.exchange.state == "ready" and len(place.worker.keys) == 2)
         yield wire, connected, [qp["qpn"] for qp in values["qps"]]
         peer.tls.close()
 
@@ -628,6 +628,7 @@ def test_rejoin_that_is_refused(place: Place) -> None:
         assert refusal(place.rejoin(qpn, identity="host-c")) == "closed"
         assert refusal(place.rejoin(qpn, identity=None)) == "config"
         assert refusal(place.rejoin("1")) == refusal(place.rejoin([])) == "closed"
+        assert refusal(place.rejoin(0xABC, qpns=[*range(257)])) == "config"
         assert place.rejoin(qpn).event() == {"event": "ready"}
         assert refusal(place.rejoin(qpn)) == "closed"
         assert refusal(place.rejoin(one.qpns[1])) == "closed"  # the same session
@@ -645,6 +646,13 @@ def test_rejoin_of_another_user(place: Place) -> None:
         assert place.told("adopted")[0]["uid"] == UID + 1
         assert refusal(place.rejoin(one.qpns[0])) == "closed"
         one.renews()
+
+
+def test_rejoin_of_a_user_without_rights(place: Place) -> None:
+    """The policy grants it nothing: it learns nothing of sessions."""
+    place.grant([UID + 1])
+    place.restart()
+    assert refusal(place.rejoin(0xABC)) == "policy"
 
 
 def test_two_programs_that_rejoin_at_once() -> None:
