@@ -69,7 +69,8 @@ static int source_of(struct sockaddr_storage *own, const char *netdev,
 	    getsockname(fd, (struct sockaddr *)own, &len))
 		r = -errno;
 	close(fd);
-	srdma_addr_set_port(own, 0);
+	if (!r)
+		srdma_addr_set_port(own, 0);
 	return r;
 }
 
