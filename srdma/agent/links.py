@@ -159,7 +159,8 @@ class Links:
         name, credentials, address, expected = key
         try:
             own.clock.check(credentials)
-            sock = await dial(*address, source=self._port[0] if self._port else "")
+            source = self._port[0] if self._port else ""
+            sock = await dial(*address, source=source, owner=name)
             outer = await Outer.open(sock, "client", credentials, expected=expected)
             link = Link(outer, "client", self.port_of(outer))
             try:

@@ -15,12 +15,14 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from srdma.agent import port as agent_port
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
+from srdma.agent.dial import THREADS
 from srdma.agent.harden import harden
 from srdma.agent.heap import collect_less
 from srdma.agent.policy import Policy, Private
@@ -66,6 +68,7 @@ async def serve_sockets(
     """A system agent, until SIGTERM or SIGINT. tcp: where peers resume sessions, and where proxies
     connect."""
     port, control = tcp
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "names"))
     steward = Steward(lambda: policy.quotas, audit)
     keeper = Keeper(policy.worker_user, steward.give)
     service = Service(policy, audit, keeper, port.getsockname()[:2] if port else None)
