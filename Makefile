@@ -465,6 +465,21 @@ tsan:
 	+@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan/suppressions $(make-quietly) \
 		BUILD=$(BUILD)/tsan CC=clang SANITIZE=thread C_TEST_SRC='$(TSAN_SRC)' check-c
 
+# The C tests under valgrind's memcheck (docs/verification.md). MEMCHECK_LONG: programs that
+# would take many minutes there. MEMCHECK_UNFIT: valgrind 3.19 has no pidfd_open(), and closes
+# a connection for which a process has no descriptor (entrance).
+MEMCHECK_LONG := simulation/test_% session/test_flips session/test_forged memory/test_capability \
+	session/test_session_generations relay/test_relay_recovery relay/test_relay_revoke
+MEMCHECK_UNFIT := control/test_entrance offload/test_peer port/test_port_shm_process port/test_port_shm_region
+MEMCHECK := valgrind -q --error-exitcode=99 --leak-check=full \
+	--errors-for-leak-kinds=definite --show-leak-kinds=definite
+.PHONY: memcheck run-memcheck
+memcheck:
+	+@$(make-quietly) run-memcheck C_TEST_SRC='$(filter-out \
+		$(patsubst %,tests/c/%.c,$(MEMCHECK_LONG) $(MEMCHECK_UNFIT)),$(C_TEST_SRC))'
+run-memcheck: $(C_TESTS)
+	@printf '%s\n' $(C_TESTS) | RUNNER='$(MEMCHECK)' LIMIT=1800 xargs -n 8 -P "$$(nproc)" .ci/check-c
+
 # Constant time (docs/verification.md): a program under valgrind, then the same with
 # broken comparisons, which must be reported. The link flags are explained there.
 CT := $(BUILD)/tests/ct/check_ct
@@ -701,7 +716,7 @@ soak: native offload attack run host-tests
 	@$(IN_VM) -m soak tests/rxe/inside/test_flood.py tests/rxe/inside/test_run.py
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer forged mutants fuzz check-ct-all models-large
-	+@$(make-quietly) coverage tsan
+	+@$(make-quietly) coverage tsan memcheck
 
 # The whole state space of each model of tests/models, and the errors of their twins.
 .PHONY: models models-large

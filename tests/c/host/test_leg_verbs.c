@@ -657,6 +657,7 @@ static void test_regions_that_the_device_refuses(void **state)
 	struct srdma_host_leg_region m = { .length = 4096,
 					   .access = SRDMA_ACCESS_ALL };
 	struct srdma_host_leg *leg;
+	int r;
 
 	(void)state;
 	fake_rdma.atomics = IBV_ATOMIC_NONE;
@@ -673,7 +674,8 @@ static void test_regions_that_the_device_refuses(void **state)
 	assert_int_equal(leg->ops->reg(leg, &m), -EFAULT);
 	leg->ops->free(&m);
 	m.length = SIZE_MAX - 4096;
-	assert_int_equal(leg->ops->alloc(&m), -ENOMEM);
+	r = leg->ops->alloc(&m);
+	assert_true(r == -ENOMEM || r == -EINVAL); /* EINVAL: valgrind 3.19 */
 	leg->ops->destroy(leg);
 }
 
