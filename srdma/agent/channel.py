@@ -15,6 +15,7 @@ from srdma import plain_cbor
 from srdma.agent.accounts import User
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
 from srdma.agent.tasks import Closed
+from srdma.agent.users import Room
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
@@ -36,27 +37,33 @@ class Channel:
     """
 
     __slots__ = (
-        "__weakref__", "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_sock",
+        "__weakref__", "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_room", "_sock",
         "_waiter", "link", "listening", "uid",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, uid: User, link: int = 0) -> None:
+    def __init__(
+        self, sock: socket.socket, uid: User, link: int = 0, room: Room | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         # asyncio formats a socket on each call that takes one, which is slow.
         self._sock, self._fd = sock, sock.fileno()
         self.uid, self.link = uid, link
         self.listening: socket.socket | None = None
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
+        self._room = room or Room()  # has the size of _in
         self._ended = False  # the program closed its end, or the socket failed
         self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
         self._news: Callable[[], None] | None = None
         self._gone: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(cls, sock: socket.socket, uid: User, link: int = 0) -> Channel:
-        """Wait for the beginning of the first message. Raises OSError."""
+    async def open(
+        cls, sock: socket.socket, uid: User, link: int = 0, room: Room | None = None
+    ) -> Channel:
+        """Wait for the beginning of the first message. room: of the user; None: of this channel
+        alone. Raises OSError."""
         sock.setblocking(False)
-        channel = cls(sock, uid, link)
+        channel = cls(sock, uid, link, room)
         channel._loop.add_reader(channel._fd, channel._begun)
         try:
             await channel._change()
@@ -139,7 +146,9 @@ class Channel:
         and the channel is over."""
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        return socket.socket(fileno=self._sock.detach()), self._in
+        rest = self._in
+        self._hold(b"")
+        return socket.socket(fileno=self._sock.detach()), rest
 
     def drop(self) -> None:
         """Close the socket at once, with all that waits."""
@@ -190,7 +199,7 @@ class Channel:
         body, rest = self._in[LENGTH : LENGTH + size], self._in[LENGTH + size :]
         if len(self._in) > UNREAD_MAX >= len(rest) and not self._ended:
             self._loop.add_reader(self._fd, self._read)
-        self._in = rest
+        self._hold(rest)
         return body
 
     def _begun(self) -> None:
@@ -227,12 +236,20 @@ class Channel:
         return data, fds
 
     def _arrived(self, data: bytes) -> None:
-        """Bytes, or b"" at the end. No more are read while many wait for message()."""
-        self._in += data
+        """Bytes, or b"" at the end. No more are read while many wait for message(). The channel
+        for which the user has no room is closed."""
+        self._hold(self._in + data)
+        if self._room.full:
+            self._fail()
+            return
         self._ended = not data
         if self._ended or len(self._in) > UNREAD_MAX:
             self._loop.remove_reader(self._fd)
         self._changed()
+
+    def _hold(self, waiting: bytes) -> None:
+        self._room.used += len(waiting) - len(self._in)
+        self._in = waiting
 
     def _send(self) -> None:
         try:
@@ -256,7 +273,8 @@ class Channel:
             close_drained(self._sock)
         if self._gone:
             self.gone()
-        self._in = self._out = b""
+        self._hold(b"")
+        self._out = b""
         self._ended = True
         self._changed()
 

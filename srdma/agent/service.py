@@ -7,7 +7,6 @@ import contextlib
 import errno
 import itertools
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
+from srdma.agent.users import Users
 from srdma.agent.worker import Worker
 from srdma.control import Control, peer_of, thread_path
 from srdma.errors import (
@@ -48,7 +48,6 @@ from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
-CHANNELS_PER_USER = 16_384
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
 FIRST = "connect, listen, accept, rejoin, rotate, serve, talk, answer or open"
@@ -79,7 +78,7 @@ class Service:
         self._away = False  # the worker is on another computer, and there is no link
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
-        self._users: Counter[User] = Counter()  # channels of each user
+        self._users = Users()
         # Channels of listeners of other computers, by user and address, until they are freed.
         self._remote = WeakValueDictionary[tuple[User, str, int], Channel]()
 
@@ -90,19 +89,17 @@ class Service:
         program came; newer links have higher ones.
         """
         uid = peer_of(sock)[1] if user is None else user
-        if self._users[uid] >= CHANNELS_PER_USER:
+        if not self._users.may_enter(uid):
             close_drained(sock)
             return
-        self._users[uid] += 1
+        self._users.enter(uid)
         task = asyncio.ensure_future(self._serve(sock, uid, link))
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._over(task, uid))
 
     def _over(self, task: asyncio.Task[None], uid: User) -> None:
         del self._tasks[task]
-        self._users[uid] -= 1
-        if not self._users[uid]:
-            del self._users[uid]
+        self._users.leave(uid)
 
     async def close(self, *, restart: bool = False) -> None:
         """End all channels. restart: without close_notify, so that the peers' QPs go on."""
@@ -241,7 +238,7 @@ class Service:
     async def _serve(self, sock: socket.socket, uid: User, link: int) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
-                channel = await Channel.open(sock, uid, link)
+                channel = await Channel.open(sock, uid, link, self._users.room(uid))
         except (OSError, TimeoutError):
             close_drained(sock)
             return
@@ -308,8 +305,8 @@ class Service:
                 return await self._accept(channel, settings, meeting)
             case {
                 "do": "rejoin", "identity": str(), "worker": str(), "token": bytes(),
-                "qpns": [*_],
-            }:  # fmt: skip
+                "qpns": [*qpns],
+            } if len(qpns) <= QPS_MAX:  # fmt: skip
                 await self._rejoin(channel, settings)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
                 await self._rotate(channel, Path(path), token, age)
@@ -406,8 +403,6 @@ class Service:
 
     async def _rejoin(self, channel: Channel, settings: Mapping[str, Any]) -> None:
         """A program is back after a restart of the agent, or a loss of its link."""
-        if len(settings["qpns"]) > QPS_MAX:
-            raise ExchangeError("config", f"a session has at most {QPS_MAX} QPs")
         self._rule.check_user(channel.uid)
         path = self._rule.worker_at(Path(settings["worker"]))
         keys = [(path, qpn) for qpn in settings["qpns"] if isinstance(qpn, int)]

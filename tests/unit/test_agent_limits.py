@@ -139,7 +139,7 @@ def is_over(wire: Wire) -> bool:
 
 def test_channels_of_a_user_have_a_limit(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     users = iter([7, 7, 7, 7, 8, 7, 7])
-    monkeypatch.setattr(service, "CHANNELS_PER_USER", 3)
+    monkeypatch.setattr("srdma.agent.users.CHANNELS_MAX", 3)
     monkeypatch.setattr(service, "peer_of", lambda _: (0, next(users)))
     wires = [inside.open() for _ in range(3)]
     assert inside.open().event() == END  # the fourth of user 7
@@ -151,7 +151,7 @@ def test_channels_of_a_user_have_a_limit(inside: Inside, monkeypatch: pytest.Mon
     assert inside.open().event() == END
     assert not any(is_over(wire) for wire in [*wires[1:], other])
     other.close()
-    until(lambda: 8 not in inside._service._users)
+    until(lambda: inside._service._users[8] == 0)
 
 
 # Faults ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import cbor2
 import pytest
 
 from srdma.agent.channel import FIRST, MESSAGE_MAX, UNREAD_MAX, Channel
+from srdma.agent.users import ROOM_MAX, Room, Users
 from srdma.keyex.fields import ExchangeError
 from tests.keyex_players import PATIENCE
 
@@ -169,6 +170,45 @@ def test_longest_message_in_pieces() -> None:
         await loop.sock_sendall(program, raw[1:])
         message = await channel.message()
         assert message and message["wish"] == 1
+
+    played(work)
+
+
+def test_room_of_a_user() -> None:
+    """The channel for which there is no room is closed, and those of another user are not."""
+
+    async def fill(pairs: list[tuple[socket.socket, Channel]], room: Room) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(ours, MESSAGE_MAX.to_bytes(4, "big"))
+        channel = await Channel.open(theirs, 0, room=room)
+        await loop.sock_sendall(ours, bytes(MESSAGE_MAX - 1))
+        pairs.append((ours, channel))
+        while not channel.closed and len(channel._in) < MESSAGE_MAX + 3:
+            await asyncio.sleep(0)
+
+    async def work(other: Channel, program: socket.socket) -> None:
+        users = Users()
+        room, pairs = users.room(0), list[tuple[socket.socket, Channel]]()
+        fit = ROOM_MAX // (MESSAGE_MAX + 3)
+        for _ in range(fit + 1):
+            await fill(pairs, room)
+        assert [channel.closed for _, channel in pairs] == [False] * fit + [True]
+        assert room.used == fit * (MESSAGE_MAX + 3) and users.room(0) is room
+        assert users.room(1).used == 0
+        program.send(framed(RENEW)[1:])
+        assert await other.message() == RENEW
+        ours, first = pairs[0]
+        ours.send(b"\0")  # the message is complete
+        with pytest.raises(ExchangeError):
+            await first.message()
+        await fill(pairs, room)
+        assert not pairs[-1][1].closed
+        for ours, channel in pairs:
+            ours.close()
+            await channel.close()
+        assert room.used == 0
 
     played(work)
 

@@ -97,7 +97,7 @@ def test_file_whose_close_blocks(a: Host, make: Callable[[], socket.socket], whe
 
 
 def test_file_of_one_channel_too_many(a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srdma.agent.service.CHANNELS_PER_USER", 0)
+    monkeypatch.setattr("srdma.agent.users.CHANNELS_MAX", 0)
     file = lingering()
     ours, theirs = socket.socketpair()
     with ours:

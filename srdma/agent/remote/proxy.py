@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
@@ -21,8 +20,9 @@ from srdma.agent.entrance import HANDSHAKE_TIMEOUT
 from srdma.agent.remote.link import UNREACHABLE, Link, Wire
 from srdma.agent.remote.proxy_file import ProxyFile
 from srdma.agent.remote.relay import Relay
-from srdma.agent.service import CHANNELS_PER_USER, SETTINGS_TIMEOUT
+from srdma.agent.service import SETTINGS_TIMEOUT
 from srdma.agent.tasks import cancelled
+from srdma.agent.users import Users
 from srdma.control import peer_of
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
@@ -48,7 +48,7 @@ class Proxy:
         self.tried = asyncio.Event()  # set after the first attempt to connect
         self._why = ExchangeError(UNREACHABLE, "the proxy has just started")
         self._lost_at = time.monotonic()
-        self._users: Counter[User] = Counter()  # channels and control connections of each user
+        self._users = Users()  # control connections count as channels
         self._channels: dict[Relay, tuple[str, User]] = {}  # with identity and user
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -56,10 +56,10 @@ class Proxy:
         """Serve a program at a new socket, which is owned from now on. container: through whose
         socket it came."""
         user: User = container or peer_of(sock)[1]
-        if self._users[user] >= CHANNELS_PER_USER:
+        if not self._users.may_enter(user):
             close_drained(sock)
             return
-        self._users[user] += 1
+        self._users.enter(user)
         self._begin_task(self._serve(sock, user))
 
     def takers(self) -> list[Callable[[socket.socket], None]]:
@@ -163,10 +163,10 @@ class Proxy:
     async def _serve(self, sock: socket.socket, user: User) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
-                channel = await Channel.open(sock, user)
+                channel = await Channel.open(sock, user, room=self._users.room(user))
         except (OSError, TimeoutError):
             close_drained(sock)
-            self._left(user)
+            self._users.leave(user)
             return
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
@@ -184,13 +184,8 @@ class Proxy:
             self._audit("fault", uid=user, text=text)
             channel.report("error", code="worker", text=text)
         finally:
-            self._left(user)
+            self._users.leave(user)
             await channel.close()
-
-    def _left(self, user: User) -> None:
-        self._users[user] -= 1
-        if not self._users[user]:
-            del self._users[user]
 
     async def _begin(self, channel: Channel, user: User, settings: dict[str, Any]) -> None:
         """Do what the first message says. Raises ExchangeError."""
@@ -272,12 +267,12 @@ class Proxy:
     def _relay(self, link: Link, sock: socket.socket, name: str, user: User) -> Relay:
         relay = Relay(link, sock, partial(self._over, user))
         self._channels[relay] = name, user
-        self._users[user] += 1
+        self._users.enter(user)
         return relay
 
     def _over(self, user: User, relay: Relay) -> None:
         del self._channels[relay]
-        self._left(user)
+        self._users.leave(user)
 
 
 def _named(user: User) -> dict[str, User]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from types import CoroutineType
 from typing import Any
 
-from srdma.agent import program, service
+from srdma.agent import program, users
 from srdma.agent.policy import Policy
 from srdma.embedded import Closing, spawn, stop
 from srdma.errors import DeviceError, LocalError
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--types", type=Path)
     given = parser.parse_args()
     if given.channels:
-        service.CHANNELS_PER_USER = given.channels
+        users.CHANNELS_MAX = given.channels
     if given.types:
         tracemalloc.start()
         signal.signal(signal.SIGUSR1, lambda *_: _write_types(given.types))

@@ -1,0 +1,52 @@
+"""What the programs of each user occupy in an agent, or in a proxy (agent.md 2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from weakref import WeakValueDictionary
+
+from srdma.agent.accounts import User
+
+CHANNELS_MAX = 16_384  # of a user
+ROOM_MAX = 16 << 20  # bytes of requests of one user that wait in all its channels
+
+
+class Room:
+    """The requests of one user that wait. used: their bytes."""
+
+    __slots__ = ("__weakref__", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    @property
+    def full(self) -> bool:
+        return self.used > ROOM_MAX
+
+
+class Users:
+    """The channels of all users, and the rooms of those that have one."""
+
+    def __init__(self) -> None:
+        self._channels: Counter[User] = Counter()
+        self._rooms = WeakValueDictionary[User, Room]()
+
+    def __getitem__(self, user: User) -> int:
+        """The number of channels of a user."""
+        return self._channels[user]
+
+    def may_enter(self, user: User) -> bool:
+        """True if a user may have another channel."""
+        return self._channels[user] < CHANNELS_MAX
+
+    def enter(self, user: User) -> None:
+        self._channels[user] += 1
+
+    def leave(self, user: User) -> None:
+        self._channels[user] -= 1
+        if not self._channels[user]:
+            del self._channels[user]
+
+    def room(self, user: User) -> Room:
+        """The room that all channels of a user share."""
+        return self._rooms.setdefault(user, Room())
