@@ -29,8 +29,8 @@ def no_audit(event: str, **fields: object) -> None:
 
 
 class AuditLog:
-    """One JSON object per line on stderr, at most AUDIT_RATE per second of each event: strangers
-    cause some of them, which must not displace the others. No field has a secret."""
+    """One JSON object per line on stderr, at most AUDIT_RATE per second of each event: events that
+    unauthenticated peers cause must not displace the others. No field has a secret."""
 
     def __init__(self) -> None:
         self._second, self._dropped = 0, 0

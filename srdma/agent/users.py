@@ -1,4 +1,4 @@
-"""What the programs of each user occupy in an agent, or in a proxy (agent.md 2)."""
+"""Channels and requests of the programs of each user in an agent, or in a proxy (agent.md 2)."""
 
 from __future__ import annotations
 
