@@ -18,7 +18,8 @@ const char *meeting_open(struct meeting *m, struct pair *p)
 		return "cannot create a directory in /tmp";
 	for (int i = 0; i < 2; i++) {
 		if (srdma_port_shm_create_host(&host, NULL) ||
-		    srdma_port_shm_create_wire(&wire, m->dir, names[i], 0))
+		    srdma_port_shm_create_wire(&wire, m->dir, names[i], 0,
+					       NULL))
 			return "cannot create shared-memory ports";
 		pair_open_relay(p, i, host, wire);
 	}

@@ -8,8 +8,6 @@
 #include "base/passed_fds.h"
 #include "closer.h"
 
-enum { FDS_PER_MESSAGE = 253 }; /* SCM_MAX_FD of the kernel */
-
 int packet_send(int fd, const uint8_t *data, size_t len,
 		const int fds[REQUESTS_ANSWER_FDS])
 {
@@ -47,7 +45,7 @@ int packet_receive(int fd, struct message *m)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * FDS_PER_MESSAGE)];
+		char bytes[CMSG_SPACE(sizeof(int) * SRDMA_PASSED_FDS_MOST)];
 	} space;
 	struct iovec iov = { m->data, sizeof(m->data) };
 	struct msghdr msg = {

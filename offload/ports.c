@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "closer.h"
 #include "log.h"
 #include "port/shm/port_shm.h"
 #include "port/udp/port_udp.h"
@@ -23,7 +24,7 @@ static int shm_host(struct srdma_port **out, const struct options *o)
 static int shm_wire(struct srdma_port **out, const struct options *o)
 {
 	const char *dir = o->wire_dev + strlen("shm:");
-	int rc = srdma_port_shm_create_wire(out, dir, o->name, 0);
+	int rc = srdma_port_shm_create_wire(out, dir, o->name, 0, closer_close);
 
 	if (rc < 0)
 		log_error("--wire-dev %s, %s.sock: %s", o->wire_dev, o->name,

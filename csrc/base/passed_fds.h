@@ -7,6 +7,9 @@
 
 #include <sys/socket.h>
 
+/* Descriptors that one message can carry: SCM_MAX_FD of the kernel. */
+enum { SRDMA_PASSED_FDS_MOST = 253 };
+
 /*
  * Takes the descriptors of a message that recvmsg() received. *fds has `room`
  * elements. The caller owns the descriptors and closes them.

@@ -56,7 +56,8 @@ cdef extern from "wire/wire.h":
 
 cdef extern from "port/shm/port_shm.h":
     int srdma_port_shm_create_wire(srdma_port **out, const char *dir,
-                                   const char *name, uint32_t slots)
+                                   const char *name, uint32_t slots,
+                                   void (*close_file)(int fd))
     const char *srdma_port_shm_why(int err)
 
 
@@ -77,7 +78,7 @@ cdef class ShmWire:
         cdef bytes own = name.encode()
         self.close_all()
         self._conns = set()
-        cdef int rc = srdma_port_shm_create_wire(&self._port, path, own, 0)
+        cdef int rc = srdma_port_shm_create_wire(&self._port, path, own, 0, NULL)
         if rc < 0:
             self._port = NULL
             raise OSError(-rc, srdma_port_shm_why(rc).decode(), str(folder))

@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { RINGS = 64 }; /* received at a time */
+
 static _Atomic uint32_t *flag(const struct srdma_shm *page)
 {
 	return (_Atomic uint32_t *)(void *)page->at;
@@ -65,14 +67,17 @@ int srdma_doorbell_eventfd(void)
  */
 int srdma_doorbell_socket(int ends[2])
 {
-	const int least = 1;
+	const int least = 1, on = 1;
 	int r;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
 		       ends))
 		return -errno;
+	/* SO_OOBINLINE: recv() would discard an out-of-band byte unseen. */
 	if (!setsockopt(ends[SRDMA_DOORBELL_RINGER], SOL_SOCKET, SO_SNDBUF,
-			&least, sizeof(least)))
+			&least, sizeof(least)) &&
+	    !setsockopt(ends[SRDMA_DOORBELL_SLEEPER], SOL_SOCKET, SO_OOBINLINE,
+			&on, sizeof(on)))
 		return 0;
 	r = -errno;
 	close(ends[0]);
@@ -82,10 +87,30 @@ int srdma_doorbell_socket(int ends[2])
 
 void srdma_doorbell_drain(int end)
 {
-	char rings[64];
+	char rings[RINGS];
 
 	while (recv(end, rings, sizeof(rings), MSG_DONTWAIT) == sizeof(rings))
 		;
+}
+
+/*
+ * MSG_PEEK without room for control messages reports files by MSG_CTRUNC, and
+ * closes none of them. It sees no bytes behind those that carry files.
+ */
+int srdma_doorbell_drain_checked(int end)
+{
+	char rings[RINGS];
+	struct iovec iov = { .iov_base = rings, .iov_len = sizeof(rings) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n = recvmsg(end, &msg, MSG_PEEK | MSG_DONTWAIT);
+
+	if (n <= 0)
+		return 0;
+	if (msg.msg_flags & MSG_CTRUNC)
+		return -EPROTO;
+	/* Exactly the bytes that were seen: the ringer may send more. */
+	recv(end, rings, (size_t)n, MSG_DONTWAIT);
+	return 0;
 }
 
 /*

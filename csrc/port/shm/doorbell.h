@@ -5,9 +5,9 @@
  * system call otherwise.
  *
  * The object is an eventfd where the ringer trusts the sleeper: write() blocks
- * if the sleeper clears O_NONBLOCK and fills the counter. A worker wakes a host
- * through a socket pair: send() with MSG_DONTWAIT does not block, whatever the
- * host does with its descriptors.
+ * if the sleeper clears O_NONBLOCK and fills the counter. A worker wakes hosts
+ * and other workers through socket pairs: send() with MSG_DONTWAIT does not
+ * block, whatever the sleeper does with its descriptors.
  *
  * Sleeper: arm, check for work again, wait for the object, disarm. Ringer:
  * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm().
@@ -61,8 +61,17 @@ enum srdma_doorbell_end {
  * -errno.
  */
 int srdma_doorbell_socket(int ends[2]);
-/* Remove all rings from the sleeper's end. Does not block. */
+/*
+ * Remove all rings from the sleeper's end. Does not block if the ringer passes
+ * no files.
+ */
 void srdma_doorbell_drain(int end);
+/*
+ * The same for a ringer that the sleeper does not trust: does not block.
+ * Removes at most 64 rings. Returns 0, or -EPROTO: the ringer passed files. They
+ * stay in the queue: closing `end` may block.
+ */
+int srdma_doorbell_drain_checked(int end);
 
 /* The wake-up object of a sleeper. */
 enum srdma_wake {

@@ -7,11 +7,17 @@
 
 enum { QUANTUM = 16, WATCHED = 64 };
 
+static void close_now(int fd)
+{
+	close(fd);
+}
+
 int srdma_shm_port_init(struct srdma_shm_port *p,
 			const struct srdma_port_ops *ops)
 {
 	int r;
 
+	p->close_file = close_now;
 	p->port.ops = ops;
 	p->port.kind = SRDMA_PORT_SHM;
 	p->port.window = 64;
@@ -42,7 +48,7 @@ void srdma_shm_port_fini(struct srdma_shm_port *p)
 void srdma_shm_conn_add(struct srdma_shm_port *p, struct srdma_shm_conn *c)
 {
 	c->conn.port = &p->port;
-	c->eventfd = -1;
+	c->wake = -1;
 	c->next = p->conns;
 	p->conns = c;
 	p->count++;
@@ -59,9 +65,9 @@ void srdma_shm_conn_remove(struct srdma_shm_conn *c)
 	if (p->turn == c)
 		p->turn = c->next;
 	p->count--;
-	if (c->eventfd >= 0) {
-		srdma_shm_port_unwatch(p, c->eventfd);
-		close(c->eventfd);
+	if (c->wake >= 0) {
+		srdma_shm_port_unwatch(p, c->wake);
+		p->close_file(c->wake);
 	}
 	srdma_ringer_close(&c->ringer);
 	srdma_shm_unmap(&c->map);
@@ -73,8 +79,23 @@ int srdma_shm_conn_eventfd(struct srdma_shm_conn *c)
 
 	if (fd < 0)
 		return fd;
-	c->eventfd = fd; /* closed by srdma_shm_conn_remove() */
+	c->wake = fd; /* closed by srdma_shm_conn_remove() */
 	return srdma_shm_port_watch(srdma_shm_port_of(c->conn.port), fd, NULL);
+}
+
+int srdma_shm_conn_socket(struct srdma_shm_conn *c, int *ringer)
+{
+	int ends[2], r = srdma_doorbell_socket(ends);
+
+	if (r)
+		return r;
+	c->wake = ends[SRDMA_DOORBELL_SLEEPER];
+	*ringer = ends[SRDMA_DOORBELL_RINGER];
+	r = srdma_shm_port_watch(srdma_shm_port_of(c->conn.port), c->wake,
+				 &c->wake_due);
+	if (r)
+		close(*ringer);
+	return r;
 }
 
 void srdma_shm_conn_end(struct srdma_shm_conn *c, int status)
@@ -89,11 +110,11 @@ void srdma_shm_conn_end(struct srdma_shm_conn *c, int status)
 
 /* --- descriptors ------------------------------------------------------ */
 
-int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, void *what)
+int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, bool *due)
 {
 	struct epoll_event ev = {
 		.events = EPOLLIN | EPOLLRDHUP | EPOLLET,
-		.data = { .ptr = what },
+		.data = { .ptr = due },
 	};
 
 	return epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
@@ -107,14 +128,17 @@ void srdma_shm_port_unwatch(struct srdma_shm_port *p, int fd)
 	epoll_ctl(p->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-int srdma_shm_port_look(struct srdma_shm_port *p, void **what, int n)
+void srdma_shm_port_look(struct srdma_shm_port *p)
 {
 	struct epoll_event ev[WATCHED];
-	int got = epoll_wait(p->epoll, ev, n < WATCHED ? n : WATCHED, 0);
+	int got;
 
-	for (int i = 0; i < got; i++)
-		what[i] = ev[i].data.ptr;
-	return got < 0 ? 0 : got;
+	do {
+		got = epoll_wait(p->epoll, ev, WATCHED, 0);
+		for (int i = 0; i < got; i++)
+			if (ev[i].data.ptr)
+				*(bool *)ev[i].data.ptr = true;
+	} while (got == WATCHED);
 }
 
 int srdma_shm_port_fd(struct srdma_port *port)

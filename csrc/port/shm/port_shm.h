@@ -38,10 +38,13 @@ int srdma_port_shm_create_host(struct srdma_port **out,
  * Bind DIR/NAME.sock with mode 0600; a socket left by a dead worker is
  * replaced, and destroy unlinks it. slots: number of slots per direction of
  * connections made by this port, a power of two from 16 to 4096; 0: 128.
+ * close_file closes files that peers passed, and does not block; NULL: they are
+ * closed by close(), which blocks as long as such a file wants.
  * Returns 0, or -errno that srdma_port_shm_why() explains.
  */
 int srdma_port_shm_create_wire(struct srdma_port **out, const char *dir,
-			       const char *name, uint32_t slots);
+			       const char *name, uint32_t slots,
+			       void (*close_file)(int fd));
 
 /*
  * Explains an error of create_wire and how to correct it. The text is static,

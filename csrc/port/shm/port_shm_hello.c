@@ -6,21 +6,20 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum {
 	MAGIC_LEN = 8,
 	SLOTS_AT = MAGIC_LEN + SRDMA_NAME_LEN,
 	LEN = SLOTS_AT + 4,
-	MORE_FDS = SRDMA_SHM_HELLO_FDS + 1,
 };
 
-static const char magic[MAGIC_LEN] = "srdma-1"; /* including its terminating
+static const char magic[MAGIC_LEN] = "srdma-2"; /* including its terminating
 						   zero */
 
+/* The kernel would close what has no room, and that may block. */
 union control {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(MORE_FDS * sizeof(int))];
+	char bytes[CMSG_SPACE(SRDMA_PASSED_FDS_MOST * sizeof(int))];
 };
 
 int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello)
@@ -43,12 +42,8 @@ int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello)
 	return 0;
 }
 
-static void close_fd(int fd)
-{
-	close(fd);
-}
-
-int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
+int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello,
+			    void (*close_file)(int fd))
 {
 	uint8_t bytes[LEN];
 	struct iovec iov = { .iov_base = bytes, .iov_len = sizeof(bytes) };
@@ -66,14 +61,14 @@ int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN
 							 : -ECONNRESET;
 	taken = srdma_passed_fds_take(&msg, hello->fds, SRDMA_SHM_HELLO_FDS,
-				      close_fd);
+				      close_file);
 	hello->nfds = taken < 0 ? 0 : taken;
 	if (!n && !taken)
 		return -ECONNRESET;
 	if (n != LEN || msg.msg_flags & MSG_TRUNC || taken < 0 ||
 	    memcmp(bytes, magic, MAGIC_LEN) ||
 	    bytes[MAGIC_LEN + SRDMA_NAME_LEN - 1]) {
-		srdma_shm_hello_close(hello);
+		srdma_shm_hello_close(hello, close_file);
 		return -EPROTO;
 	}
 	memcpy(hello->name, bytes + MAGIC_LEN, SRDMA_NAME_LEN);
@@ -81,9 +76,10 @@ int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello)
 	return 0;
 }
 
-void srdma_shm_hello_close(struct srdma_shm_hello *hello)
+void srdma_shm_hello_close(struct srdma_shm_hello *hello,
+			   void (*close_file)(int fd))
 {
 	for (int i = 0; i < hello->nfds; i++)
-		close(hello->fds[i]);
+		close_file(hello->fds[i]);
 	hello->nfds = 0;
 }

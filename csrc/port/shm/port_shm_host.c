@@ -105,7 +105,7 @@ static int leg_open(struct srdma_port *port,
 	}
 	leg->c.up_due = true;
 	*answer = (struct srdma_leg_answer){
-		.fds = { leg->c.eventfd, h->p.bell.fd },
+		.fds = { leg->c.wake, h->p.bell.fd },
 	};
 	*conn = &leg->c.conn;
 	return 0;
@@ -177,14 +177,12 @@ static void host_flush(struct srdma_port *port)
 static int host_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 {
 	struct srdma_shm_host *h = host_of(port);
-	void *what[64];
 	int got;
 
 	host_flush(port);
 	if (!h->p.until_look--) {
 		h->p.until_look = LOOK_EVERY;
-		while (srdma_shm_port_look(&h->p, what, 64) == 64)
-			;
+		srdma_shm_port_look(&h->p);
 	}
 	/* Copies leave at least half of the events to legs. */
 	got = srdma_shm_process_poll(h, ev, (n + 1) / 2);

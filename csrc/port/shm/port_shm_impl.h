@@ -20,7 +20,9 @@ struct srdma_shm_conn {
 	struct srdma_shm_conn *next;
 	struct srdma_shm map;	    /* contains the rings */
 	struct srdma_ringer ringer; /* doorbell of the other side */
-	int eventfd;		    /* on which this side is woken, or -1 */
+	int wake;		    /* on which this side is woken, or -1: an
+				       eventfd (leg), or a socket (wire) */
+	bool wake_due;		    /* the socket has to be drained */
 	struct srdma_ring rx;	    /* base is NULL until the connection is
 				       up */
 	struct srdma_ring tx;	    /* wire only */
@@ -39,6 +41,8 @@ struct srdma_shm_port {
 	struct srdma_pool *pool;
 	struct srdma_doorbell bell;
 	int epoll;
+	void (*close_file)(int fd); /* closes what a peer passed or may have
+				       filled */
 	struct srdma_shm_conn *conns;
 	struct srdma_shm_conn *turn; /* first connection of the next poll */
 	uint32_t count;
@@ -65,17 +69,19 @@ int srdma_shm_port_init(struct srdma_shm_port *p,
 void srdma_shm_port_fini(struct srdma_shm_port *p);
 
 /*
- * Add a zeroed conn to the port's list. Remove closes its eventfd, ringer and
- * mapping; the caller frees the structure that embeds it.
+ * Add a zeroed conn to the port's list. Remove closes its wake-up object, ringer
+ * and mapping; the caller frees the structure that embeds it.
  */
 void srdma_shm_conn_add(struct srdma_shm_port *p, struct srdma_shm_conn *c);
 void srdma_shm_conn_remove(struct srdma_shm_conn *c);
 
 /*
- * Create the eventfd of the conn and add it to the port's epoll set. Returns 0
- * or -errno.
+ * Create the wake-up object of the conn and add it to the port's epoll set:
+ * an eventfd, or a socket whose other end is stored in *ringer and is owned by
+ * the caller. Return 0 or -errno.
  */
 int srdma_shm_conn_eventfd(struct srdma_shm_conn *c);
+int srdma_shm_conn_socket(struct srdma_shm_conn *c, int *ringer);
 
 /*
  * The other side ended or violated the protocol: EV_DOWN with status follows.
@@ -83,18 +89,15 @@ int srdma_shm_conn_eventfd(struct srdma_shm_conn *c);
 void srdma_shm_conn_end(struct srdma_shm_conn *c, int status);
 
 /*
- * Add a descriptor to the port's epoll set. srdma_shm_port_look() returns the
- * pointer `what` when the descriptor becomes ready. Edge-triggered, so that an
- * eventfd that the other side can also read need not be read.
+ * Add a descriptor to the port's epoll set. srdma_shm_port_look() sets *due,
+ * unless due is NULL, when the descriptor becomes ready. Edge-triggered, so that
+ * an eventfd that the other side can also read need not be read.
  */
-int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, void *what);
+int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, bool *due);
 void srdma_shm_port_unwatch(struct srdma_shm_port *p, int fd);
 
-/*
- * Collect up to n values passed to watch whose descriptors became ready.
- * Returns their number. Makes one system call.
- */
-int srdma_shm_port_look(struct srdma_shm_port *p, void **what, int n);
+/* Look at all descriptors of the epoll set. */
+void srdma_shm_port_look(struct srdma_shm_port *p);
 
 /* Operations of struct srdma_port_ops that both ports use unchanged. */
 int srdma_shm_port_poll(struct srdma_port *port, struct srdma_event *ev, int n);

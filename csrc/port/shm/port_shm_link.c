@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LOOKED = 64, LOOK_EVERY = 256, LOOK_EVERY_UNSETTLED = 16 };
+enum { LOOK_EVERY = 256, LOOK_EVERY_UNSETTLED = 16 };
 
 static struct srdma_shm_wire *wire_of(const struct srdma_shm_link *link)
 {
@@ -16,6 +16,13 @@ static struct srdma_shm_wire *wire_of(const struct srdma_shm_link *link)
 
 /* --- connections ------------------------------------------------------ */
 
+/* The peer sees the end now, also if close_file closes the socket late. */
+static void drop(const struct srdma_shm_wire *w, int sock)
+{
+	shutdown(sock, SHUT_RDWR);
+	w->p.close_file(sock);
+}
+
 /* Takes ownership of sock. NULL: sock was closed. */
 static struct srdma_shm_link *link_create(struct srdma_shm_wire *w, int sock,
 					  enum srdma_shm_link_state state)
@@ -23,7 +30,7 @@ static struct srdma_shm_link *link_create(struct srdma_shm_wire *w, int sock,
 	struct srdma_shm_link *link = calloc(1, sizeof(*link));
 
 	if (!link) {
-		close(sock);
+		drop(w, sock);
 		return NULL;
 	}
 	srdma_shm_conn_add(&w->p, &link->c);
@@ -33,7 +40,7 @@ static struct srdma_shm_link *link_create(struct srdma_shm_wire *w, int sock,
 	link->born = w->born++;
 	w->unsettled++;
 	w->pending += state == SRDMA_SHM_HELLO_WANTED;
-	if (srdma_shm_port_watch(&w->p, sock, link)) {
+	if (srdma_shm_port_watch(&w->p, sock, &link->sock_due)) {
 		srdma_shm_link_free(link);
 		return NULL;
 	}
@@ -56,7 +63,7 @@ static void hang_up(struct srdma_shm_link *link)
 	if (link->sock < 0)
 		return;
 	srdma_shm_port_unwatch(&wire_of(link)->p, link->sock);
-	close(link->sock);
+	drop(wire_of(link), link->sock);
 	link->sock = -1;
 }
 
@@ -66,6 +73,8 @@ void srdma_shm_link_free(struct srdma_shm_link *link)
 
 	settle(link);
 	hang_up(link);
+	if (link->c.wake >= 0)
+		shutdown(link->c.wake, SHUT_RD); /* its queue stays empty */
 	srdma_shm_conn_remove(&link->c);
 	free(link);
 	/* A file descriptor is free again for a connection in the backlog. */
@@ -117,19 +126,24 @@ static bool slots_ok(uint32_t slots)
 	       !(slots & (slots - 1));
 }
 
+/* Creates the wake-up socket of this side. memfd: -1 in an answer. */
 static int send_hello(struct srdma_shm_link *link, uint32_t slots, int memfd)
 {
 	struct srdma_shm_wire *w = wire_of(link);
 	struct srdma_shm_hello hello = { .slots = slots };
-	int n = 0;
+	int n = 0, ringer, r = srdma_shm_conn_socket(&link->c, &ringer);
 
+	if (r)
+		return r;
 	memcpy(hello.name, w->p.port.address, sizeof(hello.name));
 	if (memfd >= 0)
 		hello.fds[n++] = memfd;
-	hello.fds[n++] = link->c.eventfd;
+	hello.fds[n++] = ringer;
 	hello.fds[n++] = w->p.bell.fd;
 	hello.nfds = n;
-	return srdma_shm_hello_send(link->sock, &hello);
+	r = srdma_shm_hello_send(link->sock, &hello);
+	close(ringer);
+	return r;
 }
 
 /* --- connecting ------------------------------------------------------- */
@@ -171,7 +185,7 @@ static int dial(struct srdma_shm_wire *w, const char *address)
 			      "again later");
 	if (srdma_shm_name_trusted(sock))
 		return sock;
-	close(sock);
+	drop(w, sock);
 	return refuse(&w->p.port, -EACCES,
 		      "the peer worker runs as another user: run both "
 		      "as the same user");
@@ -185,9 +199,7 @@ static int open_link(struct srdma_shm_link *link, uint32_t slots)
 
 	if (memfd < 0)
 		return memfd;
-	r = srdma_shm_conn_eventfd(&link->c);
-	if (!r)
-		r = send_hello(link, slots, memfd);
+	r = send_hello(link, slots, memfd);
 	close(memfd);
 	return r;
 }
@@ -237,7 +249,7 @@ static int take_answer(struct srdma_shm_link *link,
 	if (answer->nfds != SRDMA_SHM_ANSWER_FDS || answer->slots != slots ||
 	    strcmp(answer->name, link->peer))
 		return -EPROTO;
-	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_SOCKET,
 			      answer->fds[0], answer->fds[1]);
 	if (r)
 		return r;
@@ -265,11 +277,8 @@ static int take_hello(struct srdma_shm_link *link,
 			  map_size(hello->slots), 1);
 	if (r)
 		return r;
-	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
-			      hello->fds[1], hello->fds[2]);
-	if (r)
-		return r;
-	r = srdma_shm_conn_eventfd(&link->c);
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_SOCKET, hello->fds[1],
+			      hello->fds[2]);
 	if (!r)
 		r = send_hello(link, hello->slots, -1);
 	if (r)
@@ -308,7 +317,7 @@ static int accept_one(struct srdma_shm_wire *w)
 		return errno == EINTR || errno == ECONNABORTED ? 0 : -errno;
 	if (w->p.count >= SRDMA_SHM_MAX_CONNS ||
 	    !srdma_shm_name_trusted(sock)) {
-		close(sock);
+		drop(w, sock);
 		return 0;
 	}
 	if (w->pending >= SRDMA_SHM_MAX_PENDING)
@@ -319,12 +328,19 @@ static int accept_one(struct srdma_shm_wire *w)
 	return 0;
 }
 
-/* If file descriptors run out, the rest waits until a connection is freed. */
+/*
+ * If file descriptors run out, the rest waits until a connection is freed, or
+ * for a later look: close_file may free a descriptor late.
+ */
 static void accept_all(struct srdma_shm_wire *w)
 {
+	int r;
+
 	w->listener_due = false;
-	while (!accept_one(w))
-		;
+	do {
+		r = accept_one(w);
+	} while (!r);
+	w->listener_waits = r != -EAGAIN;
 }
 
 /* --- sockets ---------------------------------------------------------- */
@@ -347,7 +363,8 @@ static int read_socket(struct srdma_shm_link *link)
 	int r;
 
 	link->sock_due = false;
-	r = srdma_shm_hello_receive(link->sock, &hello);
+	r = srdma_shm_hello_receive(link->sock, &hello,
+				    wire_of(link)->p.close_file);
 	if (r == -EAGAIN)
 		return 0;
 	if (r) {
@@ -365,7 +382,7 @@ static int read_socket(struct srdma_shm_link *link)
 		r = -EPROTO;
 		break;
 	}
-	srdma_shm_hello_close(&hello);
+	srdma_shm_hello_close(&hello, wire_of(link)->p.close_file);
 	if (!r)
 		return 1;
 	fail(link, r);
@@ -375,21 +392,9 @@ static int read_socket(struct srdma_shm_link *link)
 void srdma_shm_wire_look(struct srdma_shm_wire *w)
 {
 	struct srdma_shm_conn *c, *next;
-	void *what[LOOKED];
-	int n;
 
-	do {
-		n = srdma_shm_port_look(&w->p, what, LOOKED);
-		for (int i = 0; i < n; i++) {
-			struct srdma_shm_link *link = what[i];
-
-			if (what[i] == &w->name)
-				w->listener_due = true;
-			else if (link)
-				link->sock_due = true;
-		}
-	} while (n == LOOKED);
-	if (w->listener_due)
+	srdma_shm_port_look(&w->p);
+	if (w->listener_due || w->listener_waits)
 		accept_all(w);
 	for (c = w->p.conns; c; c = next) {
 		struct srdma_shm_link *link = srdma_shm_link_of(c);

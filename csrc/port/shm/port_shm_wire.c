@@ -111,12 +111,28 @@ static int wire_prefetch(struct srdma_port *port, const uint8_t **data, int n)
 	return got;
 }
 
-/* A connection left in the backlog needs a poll: the epoll descriptor is
- * edge-triggered and reports new events only. */
+/* Ends a connection whose peer passed files. */
+static void drain(struct srdma_shm_conn *c)
+{
+	int r = srdma_doorbell_drain_checked(c->wake);
+
+	c->wake_due = false;
+	if (r)
+		srdma_shm_conn_end(c, r);
+}
+
+/*
+ * Sockets are drained here and not at the wake-up, because there is nothing
+ * else to do. A connection left in the backlog needs a poll: the epoll
+ * descriptor is edge-triggered and reports new events only.
+ */
 static int wire_arm(struct srdma_port *port)
 {
 	struct srdma_shm_wire *w = srdma_shm_wire_of(port);
 
+	for (struct srdma_shm_conn *c = w->p.conns; c; c = c->next)
+		if (c->wake_due)
+			drain(c);
 	if (w->listener_due) {
 		w->p.until_look = 0;
 		return 1;
@@ -168,7 +184,8 @@ static int check(const char *dir, const char *name, uint32_t slots)
 }
 
 int srdma_port_shm_create_wire(struct srdma_port **out, const char *dir,
-			       const char *name, uint32_t slots)
+			       const char *name, uint32_t slots,
+			       void (*close_file)(int fd))
 {
 	struct srdma_shm_wire *w;
 	int r = check(dir, name, slots);
@@ -184,10 +201,12 @@ int srdma_port_shm_create_wire(struct srdma_port **out, const char *dir,
 	r = srdma_shm_port_init(&w->p, &wire_ops);
 	if (r)
 		goto free_wire;
+	if (close_file)
+		w->p.close_file = close_file;
 	r = srdma_shm_name_claim(&w->name, dir, name);
 	if (r)
 		goto fini_port;
-	r = srdma_shm_port_watch(&w->p, w->name.sock, &w->name);
+	r = srdma_shm_port_watch(&w->p, w->name.sock, &w->listener_due);
 	if (r)
 		goto release_name;
 	*out = &w->p.port;

@@ -48,8 +48,9 @@ struct srdma_shm_wire {
 	uint32_t pending;   /* connections in SRDMA_SHM_HELLO_WANTED */
 	uint32_t unsettled; /* connections not in SRDMA_SHM_UP */
 	uint64_t born;
-	bool listener_due; /* accept until the backlog is empty */
-	bool dirty;	   /* some connection has committed datagrams */
+	bool listener_due;   /* accept until the backlog is empty */
+	bool listener_waits; /* for a file descriptor */
+	bool dirty;	     /* some connection has committed datagrams */
 };
 
 static inline struct srdma_shm_wire *srdma_shm_wire_of(struct srdma_port *port)
@@ -100,11 +101,14 @@ struct srdma_shm_hello {
 int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello);
 
 /*
- * Returns 0 with descriptors that srdma_shm_hello_close() closes. On -EAGAIN,
- * -ECONNRESET or -EPROTO there is nothing to close.
+ * close_file closes descriptors that are too many. Returns 0 with descriptors
+ * that the caller closes. On -EAGAIN, -ECONNRESET or -EPROTO there is nothing to
+ * close.
  */
-int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello);
-void srdma_shm_hello_close(struct srdma_shm_hello *hello);
+int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello,
+			    void (*close_file)(int fd));
+void srdma_shm_hello_close(struct srdma_shm_hello *hello,
+			   void (*close_file)(int fd));
 
 /* --- port_shm_link.c -------------------------------------------------- */
 

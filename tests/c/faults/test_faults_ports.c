@@ -61,7 +61,7 @@ static void create_shm_wire(void *ctx, unsigned long n)
 	(void)ctx;
 	shm_make_dir(dir);
 	faults_arm(n);
-	r = srdma_port_shm_create_wire(&port, dir, "a", 0);
+	r = srdma_port_shm_create_wire(&port, dir, "a", 0, NULL);
 	if (!faults_disarm())
 		assert_int_equal(r, 0);
 	if (r)

@@ -1,4 +1,5 @@
 #include "port/shm/doorbell.h"
+#include "support/passing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -378,6 +379,89 @@ static void test_unsealed_page_of_socket_is_refused(void **state)
 	close(page);
 }
 
+/* --- the sleeper trusts the ringer no more than the reverse --------------- */
+
+static void test_checked_drain_takes_all_rings(void **state)
+{
+	(void)state;
+	srdma_doorbell_arm(&bell, SRDMA_DOORBELL_NEWS);
+	for (int i = 0; i < 3; i++)
+		srdma_ringer_ring(&ringer, SRDMA_DOORBELL_NEWS);
+	assert_int_equal(
+		srdma_doorbell_drain_checked(ends[SRDMA_DOORBELL_SLEEPER]), 0);
+	assert_int_equal(readable(ends[SRDMA_DOORBELL_SLEEPER]), 0);
+	assert_int_equal(
+		srdma_doorbell_drain_checked(ends[SRDMA_DOORBELL_SLEEPER]), 0);
+	shutdown(ends[SRDMA_DOORBELL_RINGER], SHUT_WR);
+	assert_int_equal(
+		srdma_doorbell_drain_checked(ends[SRDMA_DOORBELL_SLEEPER]), 0);
+}
+
+/* A ringer that enlarges its buffer and floods costs two calls per drain. */
+static void test_checked_drain_is_bounded(void **state)
+{
+	const int large = 1 << 16;
+	char bytes[100] = { 0 };
+
+	(void)state;
+	setsockopt(ends[SRDMA_DOORBELL_RINGER], SOL_SOCKET, SO_SNDBUF, &large,
+		   sizeof(large));
+	assert_int_equal(
+		send(ends[SRDMA_DOORBELL_RINGER], bytes, sizeof(bytes), 0),
+		sizeof(bytes));
+	assert_int_equal(
+		srdma_doorbell_drain_checked(ends[SRDMA_DOORBELL_SLEEPER]), 0);
+	assert_int_equal(recv(ends[SRDMA_DOORBELL_SLEEPER], bytes,
+			      sizeof(bytes), MSG_DONTWAIT),
+			 sizeof(bytes) - 64);
+}
+
+/* The close of the file would block this thread: SIGALRM would end the test. */
+static void refuse_file(int flags)
+{
+	const int end = ends[SRDMA_DOORBELL_SLEEPER];
+	int peer, fd = lingering(&peer);
+
+	pass_file(ends[SRDMA_DOORBELL_RINGER], fd, 1, flags);
+	srdma_doorbell_arm(&bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&ringer, SRDMA_DOORBELL_NEWS);
+	alarm(10);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(srdma_doorbell_drain_checked(end), -EPROTO);
+	alarm(0);
+	assert_true(readable(end));
+	close(peer);
+}
+
+static void test_file_is_refused_and_not_closed(void **state)
+{
+	(void)state;
+	refuse_file(0);
+}
+
+static void test_file_of_urgent_byte_is_not_closed(void **state)
+{
+	(void)state;
+	refuse_file(MSG_OOB);
+}
+
+/* The rings in front of a file are taken with it, or first: kernels differ. */
+static void test_file_behind_rings_is_refused(void **state)
+{
+	const int end = ends[SRDMA_DOORBELL_SLEEPER];
+	int peer, fd = lingering(&peer);
+
+	(void)state;
+	srdma_doorbell_arm(&bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&ringer, SRDMA_DOORBELL_NEWS);
+	pass_file(ends[SRDMA_DOORBELL_RINGER], fd, 1, MSG_OOB);
+	alarm(10);
+	srdma_doorbell_drain_checked(end);
+	assert_int_equal(srdma_doorbell_drain_checked(end), -EPROTO);
+	alarm(0);
+	close(peer);
+}
+
 #define SOCKET(f)                                                              \
 	cmocka_unit_test_setup_teardown(f, socket_setup, socket_teardown)
 #define BELL(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -398,6 +482,11 @@ int main(void)
 		SOCKET(test_ended_sleeper_raises_no_signal),
 		SOCKET(test_ringer_takes_nothing_from_sleeper),
 		SOCKET(test_other_files_are_refused),
+		SOCKET(test_checked_drain_takes_all_rings),
+		SOCKET(test_checked_drain_is_bounded),
+		SOCKET(test_file_is_refused_and_not_closed),
+		SOCKET(test_file_of_urgent_byte_is_not_closed),
+		SOCKET(test_file_behind_rings_is_refused),
 		SOCKET(test_unsealed_page_of_socket_is_refused),
 	};
 

@@ -15,7 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -42,13 +41,14 @@ static int teardown(void **state)
 
 /* --- hello messages ------------------------------------------------------- */
 
-enum { MEMFD, EVENTFD, BELL, FDS };
+enum { MEMFD, WAKE, BELL, FDS };
 
 /* A valid hello, for tests to change. */
 struct hello {
 	uint8_t bytes[HELLO + 4];
 	size_t len;
 	int fds[FDS + 1];
+	int wake; /* this side's end of its wake-up socket */
 	size_t nfds;
 };
 
@@ -69,14 +69,18 @@ static void slots_in(struct hello *h, uint32_t slots)
 
 static void good_hello(struct hello *h)
 {
+	int ends[2];
+
+	assert_int_equal(srdma_doorbell_socket(ends), 0);
 	memset(h, 0, sizeof(*h));
-	memcpy(h->bytes, "srdma-1", 8);
+	memcpy(h->bytes, "srdma-2", 8);
 	strcpy((char *)h->bytes + 8, "peer");
 	slots_in(h, 16);
 	h->len = HELLO;
 	h->nfds = FDS;
 	h->fds[MEMFD] = shm_memfd(wire_size(16), F_SEAL_SHRINK);
-	h->fds[EVENTFD] = srdma_doorbell_eventfd();
+	h->fds[WAKE] = ends[SRDMA_DOORBELL_RINGER];
+	h->wake = ends[SRDMA_DOORBELL_SLEEPER];
 	h->fds[BELL] = shm_memfd(4096, F_SEAL_SHRINK);
 	h->fds[FDS] = srdma_doorbell_eventfd();
 }
@@ -92,6 +96,7 @@ static void close_hello(struct hello *h)
 {
 	for (int i = 0; i <= FDS; i++)
 		close(h->fds[i]);
+	close(h->wake);
 }
 
 static void send_hello(int sock, const struct hello *h)
@@ -116,7 +121,7 @@ static void send_hello(int sock, const struct hello *h)
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), h->len);
 }
 
-/* Descriptors that could block a writer, in place of a non-blocking eventfd. */
+/* Descriptors that could block a writer, in place of a wake-up socket. */
 static int pipe_end(void)
 {
 	int ends[2];
@@ -126,9 +131,13 @@ static int pipe_end(void)
 	return ends[1];
 }
 
-static int blocking_eventfd(void)
+static int datagrams(void)
 {
-	return eventfd(0, EFD_CLOEXEC);
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	close(ends[0]);
+	return ends[1];
 }
 
 static int unsealed_wire(void)
@@ -179,7 +188,7 @@ static const struct spoil {
 	{ .what = "a byte short", .len = HELLO - 1 },
 	{ .what = "a byte long", .len = HELLO + 1 },
 	{ .what = "one byte", .len = 1 },
-	{ .what = "another version", .magic = "srdma-2" },
+	{ .what = "another version", .magic = "srdma-1" },
 	{ .what = "name without an end",
 	  .name = "0123456789abcdef0123456789abcdef"
 		  "0123456789abcdef0123456789abcdef" },
@@ -199,12 +208,13 @@ static const struct spoil {
 	{ .what = "unsealed wire", .which = MEMFD, .fd = unsealed_wire },
 	{ .what = "short wire", .which = MEMFD, .fd = short_wire },
 	{ .what = "read-only wire", .which = MEMFD, .fd = read_only_wire },
-	{ .what = "pipe instead of eventfd", .which = EVENTFD, .fd = pipe_end },
-	{ .what = "blocking eventfd",
-	  .which = EVENTFD,
-	  .fd = blocking_eventfd },
-	{ .what = "memfd instead of eventfd",
-	  .which = EVENTFD,
+	{ .what = "pipe instead of socket", .which = WAKE, .fd = pipe_end },
+	{ .what = "socket for datagrams", .which = WAKE, .fd = datagrams },
+	{ .what = "eventfd instead of socket",
+	  .which = WAKE,
+	  .fd = srdma_doorbell_eventfd },
+	{ .what = "memfd instead of socket",
+	  .which = WAKE,
 	  .fd = unsealed_page },
 	{ .what = "unsealed doorbell page",
 	  .which = BELL,
@@ -271,7 +281,7 @@ static void test_valid_hello_is_accepted(void **state)
 	send_hello(sock, &h);
 	ev = shm_expect(port, SRDMA_EV_ACCEPT);
 	assert_int_equal(recv(sock, answer, sizeof(answer), 0), HELLO);
-	assert_memory_equal(answer, "srdma-1\0a\0", 10);
+	assert_memory_equal(answer, "srdma-2\0a\0", 10);
 	assert_int_equal(answer[HELLO - 1], 16);
 	assert_non_null(port->ops->reserve(ev.conn));
 	close_hello(&h);
@@ -325,8 +335,8 @@ static void test_silent_connections_are_limited(void **state)
 
 static int bad_answer(struct hello *h, int how)
 {
-	h->fds[MEMFD] = h->fds[EVENTFD];
-	h->fds[EVENTFD] = h->fds[BELL];
+	h->fds[MEMFD] = h->fds[WAKE];
+	h->fds[WAKE] = h->fds[BELL];
 	h->nfds = 2;
 	switch (how) {
 	case 0:
@@ -345,7 +355,7 @@ static int bad_answer(struct hello *h, int how)
 		break;
 	case 4:
 		memcpy(h->bytes + 8, "b\0\0\0", 4);
-		h->fds[EVENTFD] = h->fds[MEMFD]; /* not a doorbell page */
+		h->fds[WAKE] = h->fds[MEMFD]; /* not a doorbell page */
 		break;
 	default: /* no response */
 		return 0;

@@ -44,7 +44,7 @@ static int teardown(void **state)
 static int refused(const char *name, uint32_t slots)
 {
 	struct srdma_port *port;
-	int r = srdma_port_shm_create_wire(&port, dir, name, slots);
+	int r = srdma_port_shm_create_wire(&port, dir, name, slots, NULL);
 
 	assert_true(r < 0);
 	assert_true(strlen(srdma_port_shm_why(r)) > 10);
@@ -75,10 +75,11 @@ static void test_missing_directory_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(
-		srdma_port_shm_create_wire(&port, "/nonexistent", "a", 0),
+		srdma_port_shm_create_wire(&port, "/nonexistent", "a", 0, NULL),
 		-ENOENT);
-	assert_int_equal(srdma_port_shm_create_wire(&port, "/dev/null", "a", 0),
-			 -ENOTDIR);
+	assert_int_equal(
+		srdma_port_shm_create_wire(&port, "/dev/null", "a", 0, NULL),
+		-ENOTDIR);
 }
 
 static void test_socket_is_private_and_removed(void **state)
@@ -133,7 +134,7 @@ static void test_stale_name_without_descriptors(void **state)
 
 		limit.rlim_cur = (rlim_t)lowest + more;
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-		r = srdma_port_shm_create_wire(&port, dir, "a", 0);
+		r = srdma_port_shm_create_wire(&port, dir, "a", 0, NULL);
 		if (!r)
 			port->ops->destroy(port);
 	}

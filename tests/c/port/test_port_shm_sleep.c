@@ -247,7 +247,7 @@ static void test_awake_peer_is_not_rung(void **state)
 		shm_expect_number(p->b, p->far, i);
 	}
 	assert_int_equal(
-		read(srdma_shm_conn_of(p->far)->eventfd, &rings, sizeof(rings)),
+		read(srdma_shm_conn_of(p->far)->wake, &rings, sizeof(rings)),
 		-1);
 	assert_int_equal(errno, EAGAIN);
 }

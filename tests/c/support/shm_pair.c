@@ -23,8 +23,8 @@ struct srdma_port *shm_wire(const char *dir, const char *name, uint32_t slots)
 {
 	struct srdma_port *port;
 
-	assert_int_equal(srdma_port_shm_create_wire(&port, dir, name, slots),
-			 0);
+	assert_int_equal(
+		srdma_port_shm_create_wire(&port, dir, name, slots, NULL), 0);
 	return port;
 }
 

@@ -278,7 +278,7 @@ struct cable *cable_shm_create(const char *const dirs[SIDES],
 	s->cable.ops = &ops;
 	for (int side = LEFT; side < SIDES; side++) {
 		int err = srdma_port_shm_create_wire(&s->port[side], dirs[side],
-						     names[!side], 0);
+						     names[!side], 0, NULL);
 
 		if (err)
 			die("%s: %s", dirs[side], srdma_port_shm_why(err));
