@@ -14,21 +14,34 @@ _Static_assert((int)SRDMA_RESOURCES <= (int)SRDMA_CTL_RESOURCES,
 
 enum { LOOKS = 64 }; /* QPs of others that a request passes over */
 
-/* 0, or -1: a reserved place is not zero. */
+/*
+ * An agent that does not know a resource leaves its place zero: as if both were
+ * not given.
+ */
+static void decode_place(const uint8_t *at, uint64_t *minimum, uint64_t *limit)
+{
+	*minimum = srdma_load64(at);
+	*limit = srdma_load64(at + 8);
+	if (!*minimum && !*limit)
+		*minimum = *limit = SRDMA_QUOTA_DEFAULT;
+}
+
+/* 0, or -1: a reserved place gives a value. */
 static int decode(struct srdma_quota *out, const struct srdma_ctl_quota *in)
 {
 	const uint8_t *at = in->quotas;
 
 	out->idle = in->idle;
 	for (int r = 0; r < SRDMA_CTL_RESOURCES; r++) {
-		const uint64_t minimum = srdma_load64(at);
-		const uint64_t limit = srdma_load64(at + 8);
+		uint64_t minimum, limit;
 
+		decode_place(at, &minimum, &limit);
 		at += SRDMA_CTL_QUOTA_LEN;
 		if (r < SRDMA_RESOURCES) {
 			out->of[r].minimum = minimum;
 			out->of[r].limit = limit;
-		} else if (minimum || limit) {
+		} else if (minimum != SRDMA_QUOTA_DEFAULT ||
+			   limit != SRDMA_QUOTA_DEFAULT) {
 			return -1;
 		}
 	}

@@ -151,7 +151,7 @@ struct srdma_ctl_restrict {
 };
 
 /* Places of resources in QUOTA and USAGE; those from SRDMA_RESOURCES on are
- * zero. */
+ * zero in USAGE, and give nothing in QUOTA. */
 enum {
 	SRDMA_CTL_RESOURCES = 16,
 	SRDMA_CTL_QUOTA_LEN = 16, /* minimum 8, limit 8 */

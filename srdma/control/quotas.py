@@ -67,11 +67,14 @@ class Quota:
         given = [*self.minima.values(), *self.limits.values()]
         if any(not 0 <= value < _NOT_GIVEN for value in given):
             raise ValueError("a minimum or a limit must be 0 to 2^64 - 2")
-        table = b"".join(
-            _QUOTA.pack(self.minima.get(name, _NOT_GIVEN), self.limits.get(name, _NOT_GIVEN))
-            for name in RESOURCES
-        )
+        table = b"".join(_QUOTA.pack(*self._place(name)) for name in RESOURCES)
         return table.ljust(control.RESOURCE_PLACES * _QUOTA.size, b"\0")
+
+    def _place(self, name: str) -> tuple[int, int]:
+        """Minimum and limit of a resource. Two zeros would be an absent place: a limit of 0 needs
+        no minimum."""
+        limit = self.limits.get(name, _NOT_GIVEN)
+        return self.minima.get(name, _NOT_GIVEN) if limit else _NOT_GIVEN, limit
 
 
 @dataclass(frozen=True)

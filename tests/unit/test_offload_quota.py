@@ -16,6 +16,7 @@ import pytest
 from srdma.control import Control
 from srdma.control.quotas import (
     LOCAL,
+    NO_LIMIT,
     REMOTE,
     AccountKind,
     Quota,
@@ -422,6 +423,14 @@ def test_quotas_of_an_old_policy_end(a: Worker, agent: Control) -> None:
 def test_quotas_that_cannot_be_packed(quota: Quota, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         quota.pack()
+
+
+def test_a_limit_of_zero_is_no_absent_place(a: Worker, agent: Control) -> None:
+    named = (AccountKind.PROCESS, "process 1 of user 1")
+    set_quota(agent, named, Quota({"qps": 0, "legs": 0}, {"qps": 0}))
+    uses = usage(agent, named[1]).uses
+    assert (uses["qps"].minimum, uses["qps"].limit) == (0, 0)
+    assert (uses["legs"].minimum, uses["legs"].limit) == (0, NO_LIMIT)
 
 
 def test_quota_needs_the_role(a: Worker) -> None:

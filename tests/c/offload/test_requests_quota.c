@@ -161,6 +161,8 @@ static void test_illegal_quotas(void **state)
 	set(&m, SRDMA_RESOURCES, 0, 1);
 	assert_int_equal(ask(&s, &agent, &m), EINVAL);
 	player_says(&agent, "this worker has 13");
+	set(&m, SRDMA_RESOURCES, UINT64_MAX, 1);
+	assert_int_equal(ask(&s, &agent, &m), EINVAL);
 	for (int i = 0; i < SRDMA_LEDGER_QUOTAS; i++) {
 		char name[16];
 
@@ -195,6 +197,60 @@ static void test_a_quota_holds_for_its_account(void **state)
 	m = quota(SRDMA_ACCOUNT_IDENTITY, "spiffe://x/a");
 	m.quota.revision = 2;
 	m.quota.flags = SRDMA_CTL_QUOTA_LAST;
+	assert_int_equal(ask(&s, &agent, &m), 0);
+	assert_int_equal(open_leg(&s, &one), 0);
+	scene_end(&s);
+}
+
+/* The message of an agent that knows connections and legs only. */
+static void test_an_older_agent_leaves_the_resources_it_lacks(void **state)
+{
+	struct srdma_ctl_msg m =
+		quota(SRDMA_ACCOUNT_PROCESS, "process 101 of user 1000");
+	struct srdma_ctl_msg kind = quota(SRDMA_ACCOUNT_PROCESS, "");
+	const uint8_t *usage;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	set(&kind, SRDMA_RES_QPS, 2, 9);
+	assert_int_equal(ask(&s, &agent, &kind), 0);
+	set(&m, SRDMA_RES_LEGS, 1, 1);
+	for (int r = SRDMA_RES_QPS; r < SRDMA_RESOURCES; r++)
+		set(&m, (enum srdma_resource)r, 0, 0);
+	assert_int_equal(ask(&s, &agent, &m), 0);
+	assert_int_equal(open_leg(&s, &one), 0); /* it charges records too */
+	assert_int_equal(open_leg(&s, &one), EDQUOT);
+	usage = usage_of(&s, "process 101 of user 1000", SRDMA_RES_QPS);
+	assert_int_equal(srdma_load64(usage + 8), 2);
+	assert_int_equal(srdma_load64(usage + 16), 9);
+	scene_end(&s);
+}
+
+static void test_a_limit_of_zero_permits_nothing(void **state)
+{
+	struct srdma_ctl_msg m =
+		quota(SRDMA_ACCOUNT_PROCESS, "process 101 of user 1000");
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	set(&m, SRDMA_RES_LEGS, UINT64_MAX, 0);
+	assert_int_equal(ask(&s, &agent, &m), 0);
+	assert_int_equal(open_leg(&s, &one), EDQUOT);
+	player_says(&one, "has 0 of at most 0 legs");
+	scene_end(&s);
+}
+
+/* Nothing is given for a resource that the worker lacks. */
+static void test_a_newer_agent_without_a_value_is_accepted(void **state)
+{
+	struct srdma_ctl_msg m = quota(SRDMA_ACCOUNT_PROCESS, "");
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	memset(m.quota.quotas, 0xff, sizeof(m.quota.quotas));
 	assert_int_equal(ask(&s, &agent, &m), 0);
 	assert_int_equal(open_leg(&s, &one), 0);
 	scene_end(&s);
@@ -425,6 +481,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_quota_is_the_agents),
 		cmocka_unit_test(test_illegal_quotas),
+		cmocka_unit_test(
+			test_an_older_agent_leaves_the_resources_it_lacks),
+		cmocka_unit_test(test_a_limit_of_zero_permits_nothing),
+		cmocka_unit_test(
+			test_a_newer_agent_without_a_value_is_accepted),
 		cmocka_unit_test(test_a_quota_holds_for_its_account),
 		cmocka_unit_test(
 			test_a_limit_of_a_user_counts_all_its_processes),
