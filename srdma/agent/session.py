@@ -45,11 +45,7 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
-FIRST = 1  # number of the stream for which a connection was made
-# Code of a server's refusal -> seconds until the OFFER is repeated. Further pauses are twice as
-# long each, BUSY_LONGEST at most, and 0 to half shorter at random.
-AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
-BUSY_LONGEST = 10.0
+BUSY_LONGEST = 10.0  # seconds; see setup.AGAIN
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -397,7 +393,7 @@ class Session:
             try:
                 return meeting, await self._agree_with(setup, meeting)
             except (ExchangeError, Truncated) as error:
-                pause = self._pause(setup, meeting, error)
+                pause = setup.pause(meeting, error)
                 if pause is None or (not pause and former):
                     raise
                 former = None if pause else meeting
@@ -421,15 +417,6 @@ class Session:
             await meeting.fail(error)
             raise
         return meeting
-
-    @staticmethod
-    def _pause(setup: Setup, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
-        """Seconds until an OFFER is repeated, None if it is not; 0: in another connection."""
-        if setup.answered or meeting.stream.version == 1:
-            return None
-        if isinstance(error, ExchangeError):
-            return AGAIN.get(error.code) if error.from_peer else None
-        return None if error.error or meeting.stream.number == FIRST else 0.0
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting

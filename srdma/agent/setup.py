@@ -27,10 +27,14 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.offers import To
 from srdma.keyex.secrets import Secrets
 from srdma.keyex.streams import CLOSED
-from srdma.keyex.tls import PeerClosed
+from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.wc import reason_name, reason_text
 
 WORKER_ENDED = "the local worker ended"
+FIRST = 1  # number of the stream for which a connection was made
+# Code of a server's refusal -> seconds until the OFFER is repeated. Further pauses are twice as
+# long each, up to a limit, and 0 to half shorter at random.
+AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
 
 
 class Setup:
@@ -65,6 +69,14 @@ class Setup:
         """Wipe the secrets of an unfinished exchange."""
         if self.exchange:
             self.exchange.forget()
+
+    def pause(self, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
+        """Seconds until an OFFER is repeated, None if it is not; 0: in another connection."""
+        if self.answered or meeting.stream.version == 1:
+            return None
+        if isinstance(error, ExchangeError):
+            return AGAIN.get(error.code) if error.from_peer else None
+        return None if error.error or meeting.stream.number == FIRST else 0.0
 
     async def agree(self, meeting: Meeting) -> Exchange:
         """Run the exchange until the QPs of both ends are in RTS. Raises ExchangeError,
