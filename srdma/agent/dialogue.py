@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from srdma.agent import repeat
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
-from srdma.agent.session import AGAIN, BUSY_LONGEST, FIRST, RESTART, TOLD, WITHDRAWN
+from srdma.agent.session import RESTART, TOLD, WITHDRAWN
 from srdma.agent.tasks import Bell, Closed, Watched
 from srdma.keyex.exchange import printable
 from srdma.keyex.fields import ExchangeError
@@ -42,7 +42,7 @@ class Dialogue:
         former: Meeting | None = None
         pause, doubled = 0.0, 1.0
         while True:
-            meeting = await self._met(meet, former, min(doubled * pause, BUSY_LONGEST))
+            meeting = await self._met(meet, former, doubled * pause)
             if meeting is None:
                 return
             meeting.stream.send(encode(talk))
@@ -50,7 +50,7 @@ class Dialogue:
                 await self._run(meeting)
                 return
             except (ExchangeError, Truncated) as error:
-                again = self._pause(meeting, error)
+                again = None if self._heard else repeat.pause_after(meeting, error, repeat.TALK)
                 if again is None or (not again and former):
                     raise _told(error) from None
                 pause = again
@@ -80,7 +80,7 @@ class Dialogue:
         self._channel.watch(watched.news)
         try:
             with watched:
-                await asyncio.sleep(pause * random.uniform(0.5, 1))
+                await asyncio.sleep(repeat.drawn(pause))
                 return await meet(former)
         except Closed:
             return None
@@ -168,15 +168,6 @@ class Dialogue:
                 raise ExchangeError(printable(code), printable(text), from_peer=True)
             case _:
                 raise ExchangeError("state", "a talk has SAY, CLOSED and ERROR only")
-
-    def _pause(self, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
-        """Seconds until TALK is repeated, None if it is not; 0: in another connection."""
-        if self._heard:
-            return None
-        if isinstance(error, ExchangeError):
-            repeated = error.from_peer and error.code in ("stale", "busy")
-            return AGAIN[error.code] if repeated else None
-        return None if error.error or meeting.stream.number == FIRST else 0.0
 
 
 def _told(error: ExchangeError | Truncated) -> ExchangeError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import random
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -24,6 +23,7 @@ from srdma.agent.house import House
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.rendezvous import Call
+from srdma.agent.repeat import drawn
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import Bell, Closed, Watched
@@ -45,7 +45,6 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
-BUSY_LONGEST = 10.0  # seconds; see setup.AGAIN
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -399,7 +398,7 @@ class Session:
                 former = None if pause else meeting
                 meeting.drop()
             setup.forget()
-            await asyncio.sleep(min(doubled * pause, BUSY_LONGEST) * random.uniform(0.5, 1))
+            await asyncio.sleep(drawn(doubled * pause))
             doubled *= 2
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from srdma.agent import repeat
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
 from srdma.agent.settings import Terms
@@ -31,10 +32,6 @@ from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.wc import reason_name, reason_text
 
 WORKER_ENDED = "the local worker ended"
-FIRST = 1  # number of the stream for which a connection was made
-# Code of a server's refusal -> seconds until the OFFER is repeated. Further pauses are twice as
-# long each, up to a limit, and 0 to half shorter at random.
-AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
 
 
 class Setup:
@@ -71,12 +68,10 @@ class Setup:
             self.exchange.forget()
 
     def pause(self, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
-        """Seconds until an OFFER is repeated, None if it is not; 0: in another connection."""
+        """See repeat.pause_after()."""
         if self.answered or meeting.stream.version == 1:
             return None
-        if isinstance(error, ExchangeError):
-            return AGAIN.get(error.code) if error.from_peer else None
-        return None if error.error or meeting.stream.number == FIRST else 0.0
+        return repeat.pause_after(meeting, error, repeat.OFFER)
 
     async def agree(self, meeting: Meeting) -> Exchange:
         """Run the exchange until the QPs of both ends are in RTS. Raises ExchangeError,

@@ -1,0 +1,31 @@
+"""When the first message of a stream, which the peer's agent refused, is repeated (protocol.md
+8.7)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from srdma.agent.meeting import Meeting
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.tls import Truncated
+
+# Code of a refusal -> seconds until the message is repeated. Further pauses are twice as long each.
+TALK = {"stale": 0.0, "busy": 0.1}
+OFFER = TALK | {"closed": 0.0}
+_LONGEST = 10.0  # seconds
+_FIRST = 1  # number of the stream for which a connection was made
+
+
+def pause_after(
+    meeting: Meeting, error: ExchangeError | Truncated, pauses: Mapping[str, float]
+) -> float | None:
+    """Seconds until the message is repeated, None if it is not; 0: in another connection."""
+    if isinstance(error, ExchangeError):
+        return pauses.get(error.code) if error.from_peer else None
+    return None if error.error or meeting.stream.number == _FIRST else 0.0
+
+
+def drawn(pause: float) -> float:
+    """At most 10 s, and 0 to half shorter at random, so that callers do not come together."""
+    return min(pause, _LONGEST) * random.uniform(0.5, 1)
