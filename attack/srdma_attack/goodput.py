@@ -3,8 +3,8 @@ way.
 
 The tenant writes as fast as it can. The packets of the other one are sealed before, and leave in
 the time of the measurement from a process of its own. The control is the same with a closed port in
-place of the worker: it has the same costs outside of the worker. With two tenants the fair share
-is half of the control.
+place of the worker: the costs outside of the worker are about the same (docs/attacks.md). With two
+tenants the fair share is half of the control.
 """
 
 from __future__ import annotations
