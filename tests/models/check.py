@@ -58,7 +58,7 @@ MODELS = (
             "COUNT_NOT_STORED",
             "NOT_TOLD",
         ),
-        ("LOSSES=4",),
+        ("LOSSES=3",),
         cycles=True,
     ),
     Model(
