@@ -1,7 +1,8 @@
 """accept() on a listening socket that another process shares (agent.md 3).
 
 O_NONBLOCK belongs to the file description, which a program that passed its listening socket still
-has. It may clear the flag at any time, and accept the connection itself.
+has. It may clear the flag at any time, and accept the connection itself: accept() blocks then. For
+a program that has cleared the flag once, accept() is called in a thread.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ import struct
 import threading
 import time
 from functools import cache
+from weakref import WeakKeyDictionary, WeakSet
+
+Accepted = tuple[socket.socket, tuple[object, ...]]
 
 _NO_LINGER = struct.pack("ii", 0, 0)
 BLOCKED = 0.5  # seconds of one accept() after which its socket is shut down
+THREADS = 8  # that call accept() at the same time
+
+_set = WeakSet[socket.socket]()  # listening sockets whose flag this process has set
+_suspects = WeakSet[socket.socket]()  # those of which it was found cleared afterwards
+_turns = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
 
 class _Guard(threading.Thread):
@@ -29,7 +38,7 @@ class _Guard(threading.Thread):
         self._sock: socket.socket | None = None  # on which an accept() is under way
         self.start()
 
-    def accept(self, sock: socket.socket) -> tuple[socket.socket, tuple[object, ...]]:
+    def accept(self, sock: socket.socket) -> Accepted:
         self._number, self._sock = self._number + 1, sock
         self._begun.set()
         try:
@@ -48,22 +57,87 @@ class _Guard(threading.Thread):
                     sock.shutdown(socket.SHUT_RDWR)
 
 
-async def accepted(sock: socket.socket) -> tuple[socket.socket, tuple[object, ...]]:
+async def accepted(sock: socket.socket) -> Accepted:
     """The next connection and its address; sock: listening. Raises OSError.
 
     Other tasks run before, also while connections wait. The connection has not the SO_LINGER that
     the program may have given to the listening socket: its close() would block.
     """
+    if sock not in _set:  # a program may pass it as it is by default
+        os.set_blocking(sock.fileno(), False)
+        _set.add(sock)
     while True:
         await _readable(sock)
         try:
-            _forbid_blocking(sock)
-            found, address = _guard().accept(sock)
+            found, address = await _accept(sock)
         except BlockingIOError:  # the program accepted it, or it was reset
             continue
         found.setblocking(False)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         return found, address
+
+
+async def _accept(sock: socket.socket) -> Accepted:
+    """accept(), which delays nobody but the listeners of programs that clear the flag."""
+    if sock in _suspects or os.get_blocking(sock.fileno()):
+        _suspects.add(sock)
+        loop = asyncio.get_running_loop()
+        async with _turns.setdefault(loop, asyncio.Semaphore(THREADS)):
+            return await _Call(sock, loop).done()
+    try:
+        _forbid_blocking(sock)
+        return _guard().accept(sock)
+    finally:
+        if os.get_blocking(sock.fileno()):
+            _suspects.add(sock)
+
+
+class _Call:
+    """One accept() in a thread."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._sock, self._loop = sock, loop
+        self._made: asyncio.Future[Accepted] = loop.create_future()
+        self._returned = False  # accept() has
+
+    async def done(self) -> Accepted:
+        """Its result. One that blocks is ended, also if the listener ends: no thread remains."""
+        _forbid_blocking(self._sock)
+        threading.Thread(target=self._run, name="accept", daemon=True).start()
+        try:
+            await asyncio.wait({self._made}, timeout=BLOCKED)
+            self._unblock()
+            return await self._made
+        except asyncio.CancelledError:
+            self._unblock()
+            made = self._made
+            if not made.cancelled() and not made.cancel() and not made.exception():
+                made.result()[0].close()
+            raise
+
+    def _unblock(self) -> None:
+        if not self._returned:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _run(self) -> None:
+        result: Accepted | OSError
+        try:
+            result = self._sock.accept()
+        except OSError as error:
+            result = error
+        self._returned = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._over, result)
+
+    def _over(self, result: Accepted | OSError) -> None:
+        if isinstance(result, OSError):
+            if not self._made.cancelled():
+                self._made.set_exception(result)
+        elif self._made.cancelled():
+            result[0].close()
+        else:
+            self._made.set_result(result)
 
 
 def listens(sock: socket.socket) -> bool:

@@ -7,10 +7,11 @@ import contextlib
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +19,7 @@ from srdma.agent import accept
 from srdma.agent.accept import accepted, listens
 from srdma.agent.entrance import SHUT_DOWN
 from tests.exchange_players import offer
-from tests.keyex_players import HOST_A, Program, Wire, dial, finished, load
+from tests.keyex_players import HOST_A, PATIENCE, Program, Wire, dial, finished, load, until
 from tests.thread_agent import ThreadAgent
 from tests.tls_players import BlockingTLS
 
@@ -121,6 +122,122 @@ def test_short_blocks_end_nothing(
     monkeypatch.setattr(accept, "_forbid_blocking", blocking)
     asyncio.run(run())
     assert listens(listening)
+
+
+# A program that clears the flag: accept() is called in a thread ------------------------
+
+
+@pytest.fixture
+def suspect(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """A socket whose program cleared the flag once, and wins each race from now on. It seems to
+    have a connection."""
+
+    async def at_once(_: object) -> None:
+        await asyncio.sleep(0)
+
+    accept._set.add(listening)
+    monkeypatch.setattr(accept, "_readable", at_once)
+    monkeypatch.setattr(accept, "_forbid_blocking", blocking)
+    listening.setblocking(True)
+    return listening
+
+
+def no_thread() -> bool:
+    return all(thread.name != "accept" for thread in threading.enumerate())
+
+
+def test_accept_that_blocks_delays_nobody(suspect: socket.socket) -> None:
+    """The socket is shut down nevertheless."""
+
+    async def run() -> None:
+        task, turns = asyncio.ensure_future(accepted(suspect)), 0
+        while not task.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        with pytest.raises(OSError, match="Invalid argument"):
+            task.result()
+        assert turns > 10
+
+    asyncio.run(run())
+    assert not listens(suspect)
+    until(no_thread)
+
+
+def test_flag_that_is_cleared_once(listening: socket.socket) -> None:
+    """Connections are accepted as before."""
+
+    async def run() -> None:
+        for _ in range(3):
+            with connections(listening, 1):
+                found, address = await accepted(listening)
+                assert address[0] == "127.0.0.1" and not found.getblocking()
+                found.close()
+            os.set_blocking(listening.fileno(), True)
+
+    asyncio.run(run())
+    assert listens(listening) and listening in accept._suspects
+
+
+def test_first_look_at_a_socket(listening: socket.socket) -> None:
+    """A program may pass one whose flag was never set."""
+    assert listening.getblocking()
+
+    async def run() -> None:
+        for _ in range(2):
+            with connections(listening, 1):
+                (await accepted(listening))[0].close()
+
+    asyncio.run(run())
+    assert listening not in accept._suspects
+
+
+def test_listener_that_ends_while_accept_blocks(suspect: socket.socket) -> None:
+    async def run() -> None:
+        task = asyncio.ensure_future(accepted(suspect))
+        while no_thread():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    until(no_thread)
+
+
+class Racing:
+    """A socket whose accept() returns a connection as soon as it is to be ended."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.theirs.setblocking(False)
+        self.over = threading.Event()
+
+    def accept(self) -> tuple[socket.socket, tuple[object, ...]]:
+        self.over.wait(PATIENCE)
+        return self.ours, ("127.0.0.1", 1)
+
+    def shutdown(self, _: int) -> None:
+        self.over.set()
+
+
+def test_connection_that_comes_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed: nobody takes it."""
+
+    async def run() -> None:
+        sock = Racing()
+        call = accept._Call(cast(socket.socket, sock), asyncio.get_running_loop())
+        task = asyncio.ensure_future(call.done())
+        while no_thread():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.get_running_loop().sock_recv(sock.theirs, 1) == b""
+        assert sock.ours.fileno() < 0
+        sock.theirs.close()
+
+    monkeypatch.setattr(accept, "_forbid_blocking", lambda _: None)
+    asyncio.run(run())
 
 
 # An agent -----------------------------------------------------------------------------
