@@ -103,13 +103,6 @@ void srdma_account_hold(struct srdma_account *a)
 	a->users++;
 }
 
-static void drop_guarantees(struct srdma_account *a)
-{
-	for (unsigned r = 0; r < SRDMA_RESOURCES; r++)
-		srdma_ledger_stock(a, r)->unused -=
-			srdma_ledger_unused(&a->place[r]);
-}
-
 void srdma_account_close(struct srdma_account *a)
 {
 	struct srdma_account *parent;
@@ -124,7 +117,7 @@ void srdma_account_close(struct srdma_account *a)
 	if (a->quota) {
 		srdma_quota_apply(a);
 	} else {
-		drop_guarantees(a);
+		srdma_quota_drop(a);
 		leave(a->ledger, a);
 		free(a);
 	}
@@ -191,12 +184,6 @@ static uint64_t covered(const struct srdma_place *p, uint64_t n)
 	return n < unused ? n : unused;
 }
 
-/* The part of the capacity that is neither used nor guaranteed. */
-static uint64_t reserve(const struct srdma_stock *s)
-{
-	return s->capacity - s->used - s->unused;
-}
-
 /* The part of the reserve that n more may not touch: within its minimum, an
  * account is a newcomer itself. */
 static uint64_t held(const struct srdma_place *p, const struct srdma_stock *s,
@@ -211,7 +198,7 @@ static int has_reserve(const struct srdma_account *a, enum srdma_resource r,
 {
 	const struct srdma_place *p = &a->place[r];
 	const struct srdma_stock *s = srdma_ledger_stock(a, r);
-	const uint64_t rest = n - covered(p, n), left = reserve(s);
+	const uint64_t rest = n - covered(p, n), left = srdma_ledger_reserve(s);
 
 	return !rest || (rest <= left && left - rest >= held(p, s, n));
 }
@@ -251,6 +238,7 @@ void srdma_account_give(struct srdma_account *a, enum srdma_resource r,
 	s->unused += srdma_ledger_unused(p) - before;
 	if (a->parent)
 		a->parent->place[r].used -= n;
+	srdma_quota_top_up(s);
 }
 
 static uint64_t under_limits(const struct srdma_account *a,
@@ -273,7 +261,8 @@ uint64_t srdma_account_room(const struct srdma_account *a,
 {
 	const struct srdma_place *p = &a->place[r];
 	const struct srdma_stock *s = srdma_ledger_stock(a, r);
-	const uint64_t most = under_limits(a, r), left = reserve(s);
+	const uint64_t most = under_limits(a, r),
+		       left = srdma_ledger_reserve(s);
 	const uint64_t sure = srdma_ledger_unused(p);
 	const uint64_t low = p->minimum > p->used ? p->minimum - p->used : 0;
 	uint64_t room = low < sure + left ? low : sure + left;

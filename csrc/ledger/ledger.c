@@ -14,8 +14,10 @@ int srdma_ledger_create(struct srdma_ledger **out,
 	if (!l)
 		return -ENOMEM;
 	for (int side = 0; side < SRDMA_SIDES; side++)
-		for (int r = 0; r < SRDMA_RESOURCES; r++)
+		for (int r = 0; r < SRDMA_RESOURCES; r++) {
 			l->stock[side][r].capacity = params->capacity[side][r];
+			srdma_quota_init(&l->stock[side][r]);
+		}
 	l->minima = params->minima;
 	memset(l->kind, 0xff, sizeof(l->kind)); /* SRDMA_QUOTA_DEFAULT */
 	for (int kind = 0; kind < SRDMA_ACCOUNT_KINDS; kind++)

@@ -43,6 +43,9 @@ enum {
 	 * back: at most the eighth part of a capacity. */
 	SRDMA_LEDGER_NEWCOMERS = 16,
 	SRDMA_LEDGER_PART = 8,
+	/* The minima that are not those of a quota with a name are guaranteed
+	 * of this part of a capacity, together. */
+	SRDMA_LEDGER_POOL_PART = 2,
 };
 
 /* A minimum or limit that is not given: that of the kind, else none. */
@@ -154,8 +157,8 @@ struct srdma_account *srdma_ledger_next(struct srdma_ledger *l, uint64_t after);
  * Sets the quota of a name, which keeps it also while its account is not in use,
  * or that of a kind, name "", which new accounts and accounts without a quota
  * of their own have. revision: see srdma_quota_prune(). A limit below what is
- * used ends nothing. A minimum that cannot be guaranteed any more is guaranteed
- * as far as there is capacity. 0, -EINVAL: a minimum for a GROUP, or one above
+ * used ends nothing. A minimum is guaranteed as far as there is capacity, and the
+ * rest as soon as there is. 0, -EINVAL: a minimum for a GROUP, or one above
  * its limit; -ENOSPC: SRDMA_LEDGER_QUOTAS, or SRDMA_LEDGER_ACCOUNTS; -ENOMEM.
  */
 int srdma_quota_set(struct srdma_ledger *l, enum srdma_account_kind kind,

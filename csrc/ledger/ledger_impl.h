@@ -2,6 +2,8 @@
 #ifndef SRDMA_LEDGER_LEDGER_IMPL_H
 #define SRDMA_LEDGER_LEDGER_IMPL_H
 
+#include <stdbool.h>
+
 #include "ledger/ledger.h"
 
 enum { SRDMA_LEDGER_BUCKETS = 4096 };
@@ -13,6 +15,11 @@ struct srdma_place {
 	uint64_t guaranteed; /* at most minimum */
 	uint64_t limit;	     /* UINT64_MAX: none */
 	uint64_t refused;
+	bool pooled; /* the minimum is not that of the account's name: the
+			guarantee comes out of the pool of the stock */
+	/* In a queue of the stock while guaranteed < minimum; at: the pointer
+	 * to this place; NULL: in none. */
+	struct srdma_place *next, **at;
 };
 
 struct srdma_account {
@@ -33,12 +40,20 @@ struct srdma_account {
 	char name[SRDMA_ACCOUNT_NAME_LEN];
 };
 
+/* Places whose minima are not guaranteed in full, in the order in which they
+ * are to be. */
+struct srdma_places {
+	struct srdma_place *first, **end;
+};
+
 /* One side of a resource. */
 struct srdma_stock {
 	uint64_t capacity;
 	uint64_t used;
 	uint64_t unused; /* sum of the guarantees that are not used */
 	uint64_t spare;	 /* held back for newcomers */
+	uint64_t pooled; /* sum of the guarantees of pooled places */
+	struct srdma_places short_[2]; /* not pooled, pooled */
 };
 
 struct srdma_ledger {
@@ -72,6 +87,12 @@ static inline uint64_t srdma_ledger_unused(const struct srdma_place *p)
 	return p->guaranteed > p->used ? p->guaranteed - p->used : 0;
 }
 
+/* The part of the capacity that is neither used nor guaranteed. */
+static inline uint64_t srdma_ledger_reserve(const struct srdma_stock *s)
+{
+	return s->capacity - s->used - s->unused;
+}
+
 /* account.c: the account, or its parent, whose limit n more exceed; NULL:
  * neither. */
 const struct srdma_account *
@@ -79,6 +100,12 @@ srdma_account_limited_by(const struct srdma_account *a, enum srdma_resource r,
 			 uint64_t n);
 
 /* --- quota.c --- */
+void srdma_quota_init(struct srdma_stock *s);
+/* Guarantees of minima what there is room for now. Constant time, and that of
+ * each minimum that becomes complete. */
+void srdma_quota_top_up(struct srdma_stock *s);
+/* Ends the guarantees of an account that ends. */
+void srdma_quota_drop(struct srdma_account *a);
 /* Gives an account the minima and limits that quotas and kinds say now. */
 void srdma_quota_apply(struct srdma_account *a);
 /* Computes what is held back for newcomers. */

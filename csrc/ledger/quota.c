@@ -70,20 +70,101 @@ void srdma_quota_hold_back(struct srdma_ledger *l)
 	}
 }
 
-/* Guarantees of the minimum what capacity permits. */
-static void guarantee(struct srdma_stock *s, struct srdma_place *p,
-		      uint64_t minimum)
-{
-	uint64_t left;
+/* --- guarantees ------------------------------------------------------------ */
 
-	s->unused -= srdma_ledger_unused(p);
-	left = s->capacity - s->used - s->unused;
-	p->minimum = minimum;
-	p->guaranteed =
-		least(minimum, left > UINT64_MAX - p->used ? UINT64_MAX
-							   : p->used + left);
-	s->unused += srdma_ledger_unused(p);
+void srdma_quota_init(struct srdma_stock *s)
+{
+	for (int i = 0; i < 2; i++)
+		s->short_[i].end = &s->short_[i].first;
 }
+
+static void queue(struct srdma_places *q, struct srdma_place *p)
+{
+	p->next = NULL;
+	p->at = q->end;
+	*q->end = p;
+	q->end = &p->next;
+}
+
+static void unqueue(struct srdma_places *q, struct srdma_place *p)
+{
+	*p->at = p->next;
+	if (p->next)
+		p->next->at = p->at;
+	else
+		q->end = p->at;
+	p->at = NULL;
+}
+
+/* What the capacity, and the pool for a pooled place, permit of a minimum. The
+ * guarantee of the place itself is not in the sums of the stock now. */
+static uint64_t permitted(const struct srdma_stock *s,
+			  const struct srdma_place *p)
+{
+	const uint64_t left = srdma_ledger_reserve(s);
+	uint64_t most =
+		left > UINT64_MAX - p->used ? UINT64_MAX : p->used + left;
+
+	if (p->pooled)
+		most = least(most,
+			     s->capacity / SRDMA_LEDGER_POOL_PART - s->pooled);
+	return least(p->minimum, most);
+}
+
+/* Takes the guarantee of a place out of the sums of the stock. */
+static void forget(struct srdma_stock *s, struct srdma_place *p)
+{
+	s->unused -= srdma_ledger_unused(p);
+	if (p->pooled)
+		s->pooled -= p->guaranteed;
+	p->guaranteed = 0;
+}
+
+static void guarantee(struct srdma_stock *s, struct srdma_place *p)
+{
+	forget(s, p);
+	p->guaranteed = permitted(s, p);
+	s->unused += srdma_ledger_unused(p);
+	if (p->pooled)
+		s->pooled += p->guaranteed;
+}
+
+/* Gives a place another minimum. One that is short stays in its queue. */
+static void change(struct srdma_stock *s, struct srdma_place *p,
+		   uint64_t minimum, bool pooled)
+{
+	forget(s, p);
+	if (p->at && (pooled != p->pooled || !minimum))
+		unqueue(&s->short_[p->pooled], p);
+	p->minimum = minimum;
+	p->pooled = pooled;
+	guarantee(s, p);
+	if (!p->at && p->guaranteed < minimum)
+		queue(&s->short_[pooled], p);
+	srdma_quota_top_up(s);
+}
+
+void srdma_quota_top_up(struct srdma_stock *s)
+{
+	for (int i = 0; i < 2; i++) {
+		struct srdma_place *p;
+
+		while ((p = s->short_[i].first)) {
+			guarantee(s, p);
+			if (p->guaranteed < p->minimum)
+				break;
+			unqueue(&s->short_[i], p);
+		}
+	}
+}
+
+void srdma_quota_drop(struct srdma_account *a)
+{
+	for (unsigned r = 0; r < SRDMA_RESOURCES; r++)
+		change(srdma_ledger_stock(a, r), &a->place[r], 0, false);
+}
+
+/* --- what quotas and kinds say --------------------------------------------- */
 
 /* The given one of two values; the first has precedence. */
 static uint64_t given(uint64_t first, uint64_t second)
@@ -98,15 +179,17 @@ static void apply_one(struct srdma_account *a, unsigned r)
 	/* An account that is not in use has no minimum but that of its name. */
 	uint64_t minimum = a->users ? minimum_of_kind(l, a->kind, r) : 0;
 	uint64_t limit = kind->of[r].limit;
+	bool pooled = true;
 
 	if (a->quota) {
+		pooled = a->quota->of[r].minimum == SRDMA_QUOTA_DEFAULT;
 		minimum = given(a->quota->of[r].minimum, minimum);
 		limit = given(a->quota->of[r].limit, limit);
 	}
 	limit = given(a->own_limit[r], limit);
 	a->place[r].limit = limit;
-	guarantee(srdma_ledger_stock(a, r), &a->place[r],
-		  least(minimum, limit));
+	change(srdma_ledger_stock(a, r), &a->place[r], least(minimum, limit),
+	       pooled);
 }
 
 void srdma_quota_apply(struct srdma_account *a)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -479,6 +480,135 @@ static void test_a_quota_replaces_limits_of_its_account(void **state)
 	srdma_ledger_destroy(l);
 }
 
+/* --- minima that are short ------------------------------------------------- */
+
+/* RFC 5042 R6.4.1-1 */
+static void test_a_minimum_is_topped_up_in_turn(void **state)
+{
+	struct srdma_ledger *l = ledger_of(100, 0);
+	struct srdma_account *greedy = process(l, "greedy"), *a, *b;
+
+	(void)state;
+	assert_int_equal(take_all(greedy, QPS), 100);
+	set(l, SRDMA_ACCOUNT_PROCESS, "a", quota_of(QPS, 20, 100));
+	set(l, SRDMA_ACCOUNT_PROCESS, "b", quota_of(QPS, 10, 100));
+	a = process(l, "a");
+	b = process(l, "b");
+	assert_int_equal(guaranteed(a, QPS), 0);
+	srdma_account_give(greedy, QPS, 5);
+	assert_int_equal(guaranteed(a, QPS), 5);
+	assert_int_equal(take_all(greedy, QPS), 0);
+	srdma_account_give(greedy, QPS, 16);
+	assert_int_equal(guaranteed(a, QPS), 20);
+	assert_int_equal(guaranteed(b, QPS), 1);
+	srdma_account_give(greedy, QPS, 19);
+	assert_int_equal(guaranteed(b, QPS), 10);
+	/* What is left is the reserve again. */
+	assert_int_equal(take_all(greedy, QPS), 10);
+	assert_int_equal(take_all(a, QPS), 20);
+	assert_int_equal(take_all(b, QPS), 10);
+	srdma_ledger_destroy(l);
+}
+
+/* Also what other guarantees held back tops a minimum up. */
+static void test_the_guarantee_of_another_tops_a_minimum_up(void **state)
+{
+	struct srdma_ledger *l = ledger_of(100, 0);
+	struct srdma_account *a, *b;
+
+	(void)state;
+	set(l, SRDMA_ACCOUNT_PROCESS, "a", quota_of(QPS, 80, 100));
+	set(l, SRDMA_ACCOUNT_PROCESS, "b", quota_of(QPS, 80, 100));
+	a = process(l, "a");
+	b = process(l, "b");
+	assert_int_equal(guaranteed(b, QPS), 20);
+	set(l, SRDMA_ACCOUNT_PROCESS, "a", quota_of(QPS, 60, 100));
+	assert_int_equal(guaranteed(b, QPS), 40);
+	/* The one in the queue changes, and leaves it. */
+	set(l, SRDMA_ACCOUNT_PROCESS, "b", quota_of(QPS, 30, 100));
+	assert_int_equal(guaranteed(b, QPS), 30);
+	set(l, SRDMA_ACCOUNT_PROCESS, "b", quota_of(QPS, 90, 100));
+	assert_int_equal(guaranteed(b, QPS), 40);
+	assert_int_equal(
+		srdma_quota_set(l, SRDMA_ACCOUNT_PROCESS, "b",
+				&(struct srdma_quota){
+					.of[SRDMA_RES_QPS] = { 90, 90 } },
+				2),
+		0);
+	srdma_quota_prune(l, 2);
+	assert_int_equal(guaranteed(a, QPS), 0);
+	assert_int_equal(guaranteed(b, QPS), 90);
+	srdma_ledger_destroy(l);
+}
+
+static void test_an_account_that_ends_is_not_topped_up(void **state)
+{
+	struct srdma_ledger *l = ledger_of(100, 0);
+	struct srdma_account *greedy = process(l, "greedy"), *short_[3];
+
+	(void)state;
+	assert_int_equal(take_all(greedy, QPS), 100);
+	set(l, SRDMA_ACCOUNT_PROCESS, "", quota_of(QPS, 5, 100));
+	for (int i = 0; i < 3; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "%d", i);
+		short_[i] = process(l, name);
+		assert_int_equal(guaranteed(short_[i], QPS), 0);
+	}
+	srdma_account_close(short_[1]);
+	srdma_account_close(short_[2]);
+	srdma_account_give(greedy, QPS, 6);
+	assert_int_equal(guaranteed(short_[0], QPS), 5);
+	short_[1] = process(l, "1");
+	assert_int_equal(guaranteed(short_[1], QPS), 1);
+	srdma_ledger_destroy(l);
+}
+
+/*
+ * Any number of identities of one trust domain hold back half of the capacity.
+ * A quota with a name has the rest, and those that hold nothing get what is
+ * free.
+ */
+/* RFC 5042 R3-2, R6.4.1-1 */
+static void test_minima_without_a_name_have_half_of_the_capacity(void **state)
+{
+	struct srdma_ledger *l = ledger_of(400, 0);
+	struct srdma_account *a[60], *named, *greedy;
+	uint64_t sum = 0;
+
+	(void)state;
+	set(l, SRDMA_ACCOUNT_IDENTITY, "",
+	    quota_of(QPS, 8, SRDMA_QUOTA_DEFAULT));
+	for (int i = 0; i < 60; i++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "spiffe://x/%d", i);
+		a[i] = open_in(l, SRDMA_ACCOUNT_IDENTITY, name, NULL);
+		sum += guaranteed(a[i], QPS);
+	}
+	assert_int_equal(sum, 200);
+	set(l, SRDMA_ACCOUNT_IDENTITY, "spiffe://y/named",
+	    quota_of(QPS, 100, SRDMA_QUOTA_DEFAULT));
+	named = open_in(l, SRDMA_ACCOUNT_IDENTITY, "spiffe://y/named", NULL);
+	assert_int_equal(guaranteed(named, QPS), 100);
+	/* Above their minima accounts leave an eighth to newcomers. */
+	greedy = open_in(l, SRDMA_ACCOUNT_IDENTITY, "spiffe://y/greedy", NULL);
+	assert_int_equal(guaranteed(greedy, QPS), 0);
+	assert_int_equal(take_all(greedy, QPS), 100 - 50);
+	assert_int_equal(take_all(a[59], QPS), 8);
+	/* The pool goes on to those that wait, and not to others. */
+	srdma_account_close(a[0]);
+	assert_int_equal(guaranteed(a[25], QPS), 8);
+	assert_int_equal(guaranteed(a[26], QPS), 0);
+	/* An account that gets a quota of its own leaves the pool. */
+	set(l, SRDMA_ACCOUNT_IDENTITY, "spiffe://x/1", quota_of(QPS, 8, 100));
+	assert_int_equal(guaranteed(a[1], QPS), 8);
+	assert_int_equal(guaranteed(a[26], QPS), 8);
+	assert_int_equal(guaranteed(a[27], QPS), 0);
+	srdma_ledger_destroy(l);
+}
+
 static void test_an_absent_account_holds_back_its_own_minima_only(void **state)
 {
 	struct srdma_ledger *l = ledger_of(100, 0);
@@ -546,8 +676,15 @@ struct model {
 	struct srdma_account *a[ACCOUNTS]; /* NULL: closed */
 	uint64_t used[ACCOUNTS];
 	uint64_t limit[ACCOUNTS];
+	uint64_t minimum[ACCOUNTS];
 	uint64_t group_limit;
 };
+
+/* Every third account has no quota of its own. */
+static int is_pooled(unsigned i)
+{
+	return i % 3 == 0;
+}
 
 /* Odd accounts are in the group. */
 static int in_group(unsigned i)
@@ -583,6 +720,38 @@ static void assert_rule(const struct model *m)
 	assert_true(sum + unused <= CAPACITY);
 }
 
+/* Guarantees of all accounts, also of those that nobody uses, from the ledger. */
+static void sums_of(struct srdma_ledger *l, uint64_t *charged, uint64_t *pooled)
+{
+	const struct srdma_account *a = NULL;
+	struct srdma_usage u;
+
+	*charged = *pooled = 0;
+	while ((a = srdma_ledger_next(l, a ? srdma_account_serial(a) : 0))) {
+		if (srdma_account_kind(a) == SRDMA_ACCOUNT_GROUP)
+			continue;
+		srdma_account_usage(a, QPS, &u);
+		*charged += u.used > u.minimum ? u.used : u.minimum;
+		if (is_pooled((unsigned)atoi(srdma_account_name(a))))
+			*pooled += u.minimum;
+	}
+}
+
+/* A minimum is short only while there is no room for it. */
+static void assert_topped_up(const struct model *m)
+{
+	uint64_t charged, pooled;
+
+	sums_of(m->l, &charged, &pooled);
+	assert_true(charged <= CAPACITY && pooled <= CAPACITY / 2);
+	for (unsigned i = 0; i < ACCOUNTS; i++) {
+		if (!m->a[i] || guaranteed(m->a[i], QPS) >= m->minimum[i])
+			continue;
+		assert_true(charged == CAPACITY ||
+			    (is_pooled(i) && pooled == CAPACITY / 2));
+	}
+}
+
 static void step_take(struct model *m, unsigned i, uint64_t n)
 {
 	const uint64_t room = srdma_account_room(m->a[i], QPS);
@@ -603,12 +772,15 @@ static void step_take(struct model *m, unsigned i, uint64_t n)
 static void step_quota(struct model *m, unsigned i, uint32_t *seed)
 {
 	const uint64_t limit = 20 + draw(seed, 100);
+	const uint64_t minimum = draw(seed, 20);
 	char name[16];
 
+	if (is_pooled(i))
+		return;
 	snprintf(name, sizeof(name), "%u", i);
-	set(m->l, SRDMA_ACCOUNT_PROGRAM, name,
-	    quota_of(QPS, draw(seed, 20), limit));
+	set(m->l, SRDMA_ACCOUNT_PROGRAM, name, quota_of(QPS, minimum, limit));
 	m->limit[i] = limit;
+	m->minimum[i] = minimum;
 }
 
 static void step_end(struct model *m, unsigned i)
@@ -652,11 +824,17 @@ static void test_random_calls_keep_the_rule(void **state)
 	set(m.l, SRDMA_ACCOUNT_GROUP, "g",
 	    quota_of(QPS, SRDMA_QUOTA_DEFAULT, m.group_limit));
 	m.group = open_in(m.l, SRDMA_ACCOUNT_GROUP, "g", NULL);
-	for (unsigned i = 0; i < ACCOUNTS; i++)
+	set(m.l, SRDMA_ACCOUNT_PROGRAM, "",
+	    quota_of(QPS, 50, SRDMA_QUOTA_DEFAULT));
+	for (unsigned i = 0; i < ACCOUNTS; i++) {
+		m.limit[i] = SRDMA_QUOTA_DEFAULT;
+		m.minimum[i] = 50;
 		step_quota(&m, i, &seed);
+	}
 	for (int i = 0; i < STEPS; i++) {
 		step(&m, &seed);
 		assert_rule(&m);
+		assert_topped_up(&m);
 	}
 	for (unsigned i = 0; i < ACCOUNTS; i++)
 		if (m.a[i])
@@ -692,6 +870,12 @@ int main(void)
 		cmocka_unit_test(
 			test_the_idle_time_is_that_of_the_name_or_kind),
 		cmocka_unit_test(test_every_resource_has_a_name),
+		cmocka_unit_test(test_a_minimum_is_topped_up_in_turn),
+		cmocka_unit_test(
+			test_the_guarantee_of_another_tops_a_minimum_up),
+		cmocka_unit_test(test_an_account_that_ends_is_not_topped_up),
+		cmocka_unit_test(
+			test_minima_without_a_name_have_half_of_the_capacity),
 		cmocka_unit_test(test_random_calls_keep_the_rule),
 	};
 

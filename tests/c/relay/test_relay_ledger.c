@@ -413,16 +413,21 @@ static int is_alive(int i)
 				    &reason) == SRDMA_QP_RTS;
 }
 
-/* Four QPs are all there are; QP 0 is idle for longest, 3 for the shortest. */
-static void begin_full(void)
+/* Four QPs, of at most `qps`; QP 0 is idle for longest, 3 for the shortest. */
+static void begin_four(uint32_t qps)
 {
-	begin(4);
+	begin(qps);
 	for (int i = 0; i < 4; i++)
 		connect_as(i, "spiffe://x/a");
 	for (int i = 0; i < 4; i++) {
 		pair_wait_ms(&p, 100);
 		write_bytes(i, 100);
 	}
+}
+
+static void begin_full(void)
+{
+	begin_four(4);
 }
 
 static void test_without_an_idle_time_no_qp_is_ended(void **state)
@@ -500,8 +505,9 @@ static void test_qps_within_the_minimum_stay(void **state)
 	struct srdma_qp_info info;
 
 	(void)state;
-	begin_full();
+	begin_four(8);
 	set_idle(SRDMA_ACCOUNT_PROCESS, "", 4);
+	set_quota(SRDMA_ACCOUNT_PROCESS, "other", SRDMA_RES_QPS, 4, 8);
 	pair_wait_ms(&p, 10 * IDLE_S * MS_PER_S);
 	assert_int_equal(make_qp(p.side[0].leg, &info), -EDQUOT);
 	for (int i = 0; i < 4; i++)
