@@ -359,6 +359,66 @@ static void test_copies_that_are_not_taken_end_nothing(void **state)
 }
 
 /* A sleeping worker is woken by a copy. */
+/* A process that does nothing, and its leg. */
+struct idle {
+	pid_t pid;
+	struct srdma_conn *leg;
+};
+
+static void idle_start(struct shm_leg *f, struct idle *i, uint32_t uid)
+{
+	struct srdma_leg_params p = shm_leg_params(f->host);
+
+	i->pid = fork();
+	assert_true(i->pid >= 0);
+	if (!i->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
+	p.uid = uid;
+	i->leg = shm_leg_open(f, p, i->pid);
+	assert_ptr_equal(shm_expect(f->port, SRDMA_EV_UP).conn, i->leg);
+}
+
+static void idle_end(struct shm_leg *f, const struct idle *i)
+{
+	f->port->ops->close(i->leg);
+	kill(i->pid, SIGKILL);
+	waitpid(i->pid, NULL, 0);
+}
+
+/* All places of a user are taken: another user has its own. */
+static void test_processes_are_limited_for_each_user(void **state)
+{
+	static struct idle of_one[SRDMA_SHM_PROCESSES + 1];
+	static uint8_t memory[64];
+	struct shm_leg *f = *state;
+	struct srdma_region *region;
+	struct idle other;
+
+	skip_without_process_vm();
+	for (int i = 0; i <= SRDMA_SHM_PROCESSES; i++) {
+		idle_start(f, &of_one[i], 1000);
+		assert_int_equal(open_region(of_one[i].leg, memory,
+					     sizeof(memory), &region),
+				 i < SRDMA_SHM_PROCESSES ? 0 : -EDQUOT);
+	}
+	assert_non_null(strstr(f->port->why, "256 processes of this user"));
+	idle_start(f, &other, 1001);
+	assert_int_equal(
+		open_region(other.leg, memory, sizeof(memory), &region), 0);
+	assert_int_equal(shm_region_ready(f->port, region), 0);
+	idle_end(f, &other);
+	/* A place that is given back is there for the next one. */
+	for (int i = 0; i < SRDMA_SHM_PROCESSES; i++)
+		idle_end(f, &of_one[i]);
+	assert_int_equal(open_region(of_one[SRDMA_SHM_PROCESSES].leg, memory,
+				     sizeof(memory), &region),
+			 0);
+	idle_end(f, &of_one[SRDMA_SHM_PROCESSES]);
+}
+
 static void test_arm_sees_a_copy(void **state)
 {
 	static uint8_t memory[64];
@@ -593,6 +653,7 @@ int main(void)
 		WITH_LEG(test_order_of_a_leg),
 		WITH_LEG(test_copies_are_limited),
 		WITH_LEG(test_copies_that_are_not_taken_end_nothing),
+		WITH_LEG(test_processes_are_limited_for_each_user),
 		WITH_LEG(test_arm_sees_a_copy),
 		WITH_LEG(test_reused_pid_is_not_accessed),
 		WITH_LEG(test_reused_pid_is_not_joined),
