@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ def host(folder: Path, gid: bytes, port: int, *entries: str, **changes: Any) -> 
     names = changes.pop("names", [NAMES[gid]])
     values = {"gid": gid, "port": port, "address": gids.text_of(gid), "peers": "".join(known)}
     return Host(folder, *names, **values | changes)
+
+
+def running(folder: Path, gid: bytes, port: int) -> Iterator[Host]:
+    """For a fixture: the host of a GID, which is closed afterwards."""
+    made = host(folder, gid, port)
+    yield made
+    made.close()
 
 
 class Stranger(BlockingTLS):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from srdma.agent.dial import dial
 from srdma.agent.heap import trim
 from srdma.agent.meeting import Address, Meeting
+from srdma.agent.peers import Peer
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.identity import Credentials
@@ -99,6 +100,25 @@ class Links:
         meeting = Meeting("client", (await self._link(own, key)).open(), own)
         try:
             own.check(meeting.identity)
+        except ExchangeError as error:
+            await meeting.fail(error)
+            raise
+        return meeting
+
+    async def meet_gid(
+        self, own: Identity, gid: bytes, rule: Peer, *, avoid: Meeting | None = None
+    ) -> Meeting:
+        """Open a stream to the agent of a GID, which must be a peer of this GID by its `rule`.
+
+        Raises as meet(), and ExchangeError (`version`): the peer has no srdma/2.
+        """
+        meeting = await self.meet(own, rule.agent_of(gid), rule.expected, avoid=avoid)
+        try:
+            if meeting.stream.version == 1:
+                raise ExchangeError(
+                    "version", "a peer that is named by its GID needs srdma/2 at both agents"
+                )
+            rule.check(gid, meeting.identity, meeting.certificate)
         except ExchangeError as error:
             await meeting.fail(error)
             raise

@@ -406,16 +406,8 @@ class Session:
         links, own = self._house.links, self._own()
         if not isinstance(peer, Call):
             return await links.meet(own, peer, avoid=former)
-        rule, gid = self._house.peer_at(peer.peer.gid), peer.peer.gid
-        meeting = await links.meet(own, rule.agent_of(gid), rule.expected, avoid=former)
-        try:
-            if meeting.stream.version == 1:
-                raise ExchangeError("version", "a rendezvous needs srdma/2 at both agents")
-            rule.check(gid, meeting.identity, meeting.certificate)
-        except ExchangeError as error:
-            await meeting.fail(error)
-            raise
-        return meeting
+        gid = peer.peer.gid
+        return await links.meet_gid(own, gid, self._house.peer_at(gid), avoid=former)
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting

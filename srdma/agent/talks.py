@@ -157,15 +157,7 @@ class Talks:
 
     async def _meet(self, own: Own, gid: bytes, former: Meeting | None) -> Meeting:
         """A stream to the agent of a GID. Raises ExchangeError."""
-        rule = self._peer_at(gid)
-        meeting = await self._links.meet(own(), rule.agent_of(gid), rule.expected, avoid=former)
-        try:
-            if meeting.stream.version == 1:
-                raise ExchangeError("version", "a talk needs srdma/2 at both agents")
-            rule.check(gid, meeting.identity, meeting.certificate)
-        except ExchangeError as error:
-            await meeting.fail(error)
-            raise
+        meeting = await self._links.meet_gid(own(), gid, self._peer_at(gid), avoid=former)
         meeting.stream.most = INBOX
         return meeting
 

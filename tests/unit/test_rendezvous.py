@@ -28,7 +28,7 @@ from srdma.keyex.offers import To
 from srdma.keyex.pace import Pace
 from srdma.keyex.tls import Truncated
 from tests.exchange_players import GCM, end
-from tests.gid_players import NAMES, A, B, C, Stranger, entry, host, identities, uri
+from tests.gid_players import NAMES, A, B, C, Stranger, entry, host, identities, running, uri
 from tests.host_players import Host, cut, renews
 from tests.keyex_players import Wire, until
 from tests.ports import free_port
@@ -50,23 +50,17 @@ def port() -> int:
 
 @pytest.fixture
 def a(folder: Path, port: int) -> Iterator[Host]:
-    made = host(folder, A, port)
-    yield made
-    made.close()
+    yield from running(folder, A, port)
 
 
 @pytest.fixture
 def b(folder: Path, port: int) -> Iterator[Host]:
-    made = host(folder, B, port)
-    yield made
-    made.close()
+    yield from running(folder, B, port)
 
 
 @pytest.fixture
 def c(folder: Path, port: int) -> Iterator[Host]:
-    made = host(folder, C, port)
-    yield made
-    made.close()
+    yield from running(folder, C, port)
 
 
 def call(one: Host, qpn: int, gid: bytes, theirs: int, **changes: Any) -> Wire:

@@ -12,7 +12,7 @@ from srdma.agent import dialogue, talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, Ready, decode, encode
 from srdma.keyex.talks import Say, Talk
-from tests.gid_players import A, B, C, Stranger, entry, host, identities, uri
+from tests.gid_players import A, B, C, Stranger, entry, host, identities, running, uri
 from tests.host_players import Host, cut
 from tests.keyex_players import END, Wire, until
 from tests.ports import free_port
@@ -34,16 +34,12 @@ def port() -> int:
 
 @pytest.fixture
 def a(folder: Path, port: int) -> Iterator[Host]:
-    made = host(folder, A, port)
-    yield made
-    made.close()
+    yield from running(folder, A, port)
 
 
 @pytest.fixture
 def b(folder: Path, port: int) -> Iterator[Host]:
-    made = host(folder, B, port)
-    yield made
-    made.close()
+    yield from running(folder, B, port)
 
 
 def ask(one: Host, do: str, name: str, **fields: Any) -> Wire:
