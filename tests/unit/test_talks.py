@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from srdma.agent import dialogue, talks
+from srdma.agent import dialogue, links, talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, Ready, decode, encode
 from srdma.keyex.talks import Say, Talk
@@ -16,6 +16,7 @@ from tests.gid_players import A, B, C, Stranger, entry, host, identities, runnin
 from tests.host_players import Host, cut
 from tests.keyex_players import END, Wire, until
 from tests.ports import free_port
+from tests.thread_agent import ThreadAgent
 
 pytestmark = pytest.mark.usefixtures("quick_links")
 
@@ -300,6 +301,47 @@ def test_caller_that_leaves(a: Host, b: Host) -> None:
     caller.close()
     until(lambda: waiting(b) == 0)
     assert refused(ask(b, "answer", "b", talk=number))[0] == "closed"
+
+
+def test_first_version(first_version: None, a: Host, b: Host) -> None:
+    serve(b)
+    code, text = refused(call(a))
+    assert code == "version" and "needs srdma/2 at both agents" in text
+
+
+def test_old_connection(a: Host, b: Host) -> None:
+    """TALK is refused with `stale` there, and the caller repeats it once in another one."""
+    service = serve(b)
+    call(a)
+    answer(b, service)
+    old = a.links() + b.links()
+    for link in b.links():
+        link.made_at -= links.AGE_HERE + 1
+    caller = call(a)
+    say(answer(b, service), b"yes")
+    assert heard(caller) == b"yes"
+    assert any(link not in old for link in b.links())
+
+
+def test_program_of_no_rights(a: Host) -> None:
+    assert refused(call(a, name="b"))[0] == "policy"
+    assert refused(ask(a, "serve", "b", port=PORT))[0] == "policy"
+
+
+def test_private_agent(folder: Path) -> None:
+    """It knows no GIDs."""
+    agent = ThreadAgent()
+    common = {"identity": str(folder / "a"), "peer": [], "worker": "/w"}
+    for fields in (
+        {"do": "serve", "port": PORT},
+        {"do": "talk", "to": [B, PORT], "from": 0, "data": b""},
+    ):
+        wire = Wire(agent.open())
+        wire.tell(common | fields)
+        code, text = refused(wire)
+        assert code == "config" and "system agent" in text
+        wire.close()
+    agent.close()
 
 
 # Rules of a talk -----------------------------------------------------------------------
