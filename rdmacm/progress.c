@@ -174,8 +174,8 @@ static void progress_talk(struct cm_id *id)
 
 /* --- calls of peers ---------------------------------------------------------------------- */
 
-/* Takes the talk. The agent checks once more whether the caller may have the
- * identity that run.toml gives to its GID. */
+/* Takes the talk, which can only be refused then. The agent checks once more
+ * whether the caller may have the identity that run.toml gives to its GID. */
 static int take(struct cm_id *id, uint64_t talk)
 {
 	const char *patterns[CM_PATTERNS];
@@ -183,11 +183,11 @@ static int take(struct cm_id *id, uint64_t talk)
 	int r;
 
 	id->peer = cm_policy_peer(id->gid);
-	if (!id->peer)
-		return -EACCES;
 	cm_self(&self, id->peer, patterns);
 	r = srdma_talk_answer(&id->talk, &self, talk);
-	return r ? r : cm_loop_watch(id, srdma_channel_fd(id->talk));
+	if (!r)
+		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
+	return r || id->peer ? r : -EACCES;
 }
 
 static void set_addresses(struct cm_id *id, const struct cm_id *listener,

@@ -154,11 +154,21 @@ def test_server_that_run_toml_does_not_permit(hosts: Hosts) -> None:
     _end(server)
 
 
-def test_client_that_run_toml_does_not_permit(hosts: Hosts) -> None:
+@pytest.mark.parametrize(
+    ("narrowed", "event"),
+    [
+        ({"allow": "spiffe://test/other"}, "RDMA_CM_EVENT_CONNECT_ERROR, error -13"),
+        ({"gid": "127.0.0.9"}, "RDMA_CM_EVENT_REJECTED, error 28"),
+    ],
+    ids=["identity", "gid"],
+)
+def test_client_that_run_toml_does_not_permit(
+    hosts: Hosts, narrowed: dict[str, str], event: str
+) -> None:
     """The server's program does not see its call."""
     port, before = free_port(), hosts.sealed()
-    server = start(hosts, "b", f"{RPING[0]} -C 1", port, allow="spiffe://test/other")
-    until(lambda: refuses(hosts, port, "RDMA_CM_EVENT_CONNECT_ERROR, error -13"))
+    server = start(hosts, "b", f"{RPING[0]} -C 1", port, **narrowed)
+    until(lambda: refuses(hosts, port, event))
     assert server.poll() is None
     assert hosts.sealed() == before
     server.kill()
@@ -195,6 +205,20 @@ def test_without_agent_a_call_fails(hosts: Hosts) -> None:
     found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert found.returncode != 0
     assert "RDMA_CM_EVENT_CONNECT_ERROR, error -2" in found.stderr
+
+
+def test_identity_of_a_listener_is_withdrawn(hosts: Hosts) -> None:
+    port, agent = free_port(), hosts.place.agents[1]
+    server = listen(hosts, f"{RPING[0]} -P", port)
+    agent.change('name = "host-b"', 'name = "host-x"')
+    try:
+        agent.reload()
+        code, out = _end(server)
+    finally:
+        agent.change('name = "host-x"', 'name = "host-b"')
+        agent.reload()
+    assert code != 0
+    assert "device removal" in out
 
 
 def test_killed_server_disconnects_the_client(hosts: Hosts) -> None:
