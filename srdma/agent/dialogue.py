@@ -19,6 +19,7 @@ from srdma.keyex.talks import Say, Talk, say_of
 from srdma.keyex.tls import PeerClosed, Truncated
 
 SAYS_MAX = 16  # of each end, in a talk
+ABSENT_REPEATS, ABSENT_PAUSE = 3, 0.1  # of TALK, if no program serves the port
 
 Meet = Callable[[Meeting | None], Awaitable[Meeting]]
 
@@ -29,7 +30,7 @@ class Dialogue:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._bell = Bell()
-        self._said = self._heard = 0
+        self._said = self._heard = self._absent = 0
         self._answered: Callable[[], None] | None = None  # None: this program called the peer
 
     async def call(self, talk: Talk, meet: Meet) -> None:
@@ -50,7 +51,7 @@ class Dialogue:
                 await self._run(meeting)
                 return
             except (ExchangeError, Truncated) as error:
-                again = None if self._heard else repeat.pause_after(meeting, error, repeat.TALK)
+                again = self._again(meeting, error)
                 if again is None or (not again and former):
                     raise _told(error) from None
                 pause = again
@@ -168,6 +169,15 @@ class Dialogue:
                 raise ExchangeError(printable(code), printable(text), from_peer=True)
             case _:
                 raise ExchangeError("state", "a talk has SAY, CLOSED and ERROR only")
+
+    def _again(self, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
+        """See repeat.pause_after()."""
+        if self._heard:
+            return None
+        if isinstance(error, ExchangeError) and error.from_peer and error.code == "closed":
+            self._absent += 1
+            return ABSENT_PAUSE if self._absent <= ABSENT_REPEATS else None
+        return repeat.pause_after(meeting, error, repeat.TALK)
 
 
 def _told(error: ExchangeError | Truncated) -> ExchangeError:

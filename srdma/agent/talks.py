@@ -22,6 +22,7 @@ from srdma.agent.session import WITHDRAWN
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import Closed
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.streams import BUSY
 from srdma.keyex.talks import Talk, port_of, talk_of
 
 WAITING_MAX, WAITING_PER_IDENTITY = 1024, 256  # talks at a port
@@ -92,9 +93,8 @@ class Talks:
         self._peer_at(talk.of).check(talk.of, meeting.identity, meeting.certificate)
         service = self._services.get(talk.port)
         if talk.gid != self._gid() or service is None:
-            raise ExchangeError(
-                "closed", f"no program serves port {talk.port} of {gids.text_of(talk.gid)}"
-            )
+            self._refuse_absent(meeting, talk)
+            return
         own = service.own()
         _check(meeting, own)
         check_age(meeting, own if own.name == meeting.own else None)
@@ -103,6 +103,14 @@ class Talks:
         self._wait(service, meeting, talk)
 
     # Internal ---------------------------------------------------------------
+
+    def _refuse_absent(self, meeting: Meeting, talk: Talk) -> None:
+        """Nobody serves the port. A program may call one again and again."""
+        text = f"no program serves port {talk.port} of {gids.text_of(talk.gid)}"
+        link = meeting.stream.link
+        self._audit("refused", address=link.address, code="closed", text=text)
+        meeting.refuse(ExchangeError("closed", text))
+        link.refused(BUSY)
 
     def _known_gid(self) -> bytes:
         if (gid := self._gid()) == gids.NONE:

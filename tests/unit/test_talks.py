@@ -11,6 +11,7 @@ import pytest
 from srdma.agent import dialogue, links, talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, Ready, decode, encode
+from srdma.keyex.pace import Pace
 from srdma.keyex.talks import Say, Talk
 from tests.gid_players import A, B, C, Stranger, entry, host, identities, running, uri
 from tests.host_players import Host, cut
@@ -174,6 +175,26 @@ def test_nobody_serves(a: Host, b: Host) -> None:
     service = serve(b)
     service.close()
     assert refused(call(a))[0] == "closed"
+
+
+def test_program_that_serves_again(a: Host, b: Host) -> None:
+    """It is absent for a moment: the caller's agent repeats the talk."""
+    caller = call(a)
+    until(lambda: bool(b.told("refused")))
+    say(answer(b, serve(b)), b"yes")
+    assert heard(caller) == b"yes"
+
+
+def test_absence_has_the_rate_of_busy(a: Host, b: Host) -> None:
+    """Programs that call in vain do not end the connection of other sessions."""
+    assert refused(call(a))[0] == "closed"
+    [link] = b.links()
+    link._refusals = Pace(0)
+    assert refused(call(a))[0] == "closed"
+    assert not link.end
+    link._busy = Pace(0)
+    assert refused(call(a))[0] == "closed"  # in another connection
+    assert link.end
 
 
 def test_port_that_is_served(b: Host) -> None:
