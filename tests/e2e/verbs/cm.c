@@ -338,6 +338,7 @@ static void test_qps_of_the_program(void **state)
 static void test_migration(void **state)
 {
 	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct pollfd p = { .events = POLLIN };
 	struct ends e;
 
 	(void)state;
@@ -345,8 +346,11 @@ static void test_migration(void **state)
 	make_qp(e.caller);
 	call(&e, "", 0);
 	assert_int_equal(rdma_reject(e.accepted, NULL, 0), 0);
-	/* The event may be in the queue already: it moves too. */
+	/* The event moves too. */
+	p.fd = e.client->fd;
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
 	assert_int_equal(rdma_migrate_id(e.caller, other), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
 	assert_ptr_equal(e.caller->channel, other);
 	expect(other, RDMA_CM_EVENT_REJECTED, 28);
 	rdma_destroy_qp(e.caller);
