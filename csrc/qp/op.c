@@ -6,6 +6,7 @@
 #include "qp/cq.h"
 #include "qp/env.h"
 #include "qp/qp_impl.h"
+#include "qp/sgl.h"
 
 enum {
 	SHARE = 8,   /* a list may hold 1/SHARE of the free ones */
@@ -154,6 +155,7 @@ void srdma_op_give_buffers(struct srdma_op_list *list)
 			continue;
 		give_buffer(op);
 		op->state = SRDMA_OP_NEW;
+		op->begun = op->ended = 0;
 	}
 }
 
@@ -186,12 +188,6 @@ static int is_local(const struct srdma_op *op)
 	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
 }
 
-static void fail(struct srdma_op *op, enum srdma_reason reason)
-{
-	op->state = SRDMA_OP_DONE;
-	op->reason = (uint8_t)reason;
-}
-
 /* PROOF_WRONG if the peer's access was revoked after its authorization (6.3),
  * else NONE. */
 static enum srdma_reason revoked(const struct srdma_op *op,
@@ -213,14 +209,97 @@ static int transfer(const struct srdma_env *env, const struct srdma_op *op,
 	return op->kind >= SRDMA_OP_PLACE ? ops->write(dma) : ops->read(dma);
 }
 
+static uint8_t dma_failed(const struct srdma_op *op)
+{
+	return is_local(op) ? SRDMA_REASON_LOCAL_DMA : SRDMA_REASON_TARGET_DMA;
+}
+
+/* 1: a part of the SGL is still to be started. */
+static int has_more(const struct srdma_op *op)
+{
+	return op->sgl && op->begun < op->len && !op->reason &&
+	       op->kind != SRDMA_OP_WASTE;
+}
+
+/* The state of an op with an SGL, after a DMA was started or has ended. */
+static void settle(struct srdma_op *op)
+{
+	if (op->begun != op->ended)
+		op->state = SRDMA_OP_ISSUED;
+	else
+		op->state = has_more(op) ? SRDMA_OP_NEW : SRDMA_OP_DONE;
+}
+
+/* A DMA of len bytes has ended. */
+static void end(struct srdma_qp_core *core, struct srdma_op *op,
+		struct srdma_mr *mr, uint32_t len, int status)
+{
+	struct srdma_stats *stats = &core->env->stats;
+
+	mr->dmas--;
+	core->dmas--;
+	if (status)
+		op->reason = dma_failed(op);
+	else if (op->kind >= SRDMA_OP_PLACE)
+		stats->dma_written_bytes += len;
+	else
+		stats->dma_read_bytes += len;
+}
+
+/* The part of the SGL for the payload from `from` on that lies in one SGE. */
+static struct srdma_sge part_at(const struct srdma_op *op, uint32_t from)
+{
+	return srdma_sgl_part(op->sgl, srdma_op_start(op) + from,
+			      op->len - from);
+}
+
+/* Makes the next part of the SGL the memory of the op. Returns its length. */
+static uint32_t aim(struct srdma_op *op)
+{
+	const struct srdma_sge part = part_at(op, op->begun);
+
+	op->addr = part.addr;
+	op->key = part.lkey;
+	op->begun += part.length;
+	return part.length;
+}
+
+/* A part of the SGL that ends is the oldest one under way. Its region stays in
+ * the table until then. */
+static void end_part(struct srdma_op *op, int status)
+{
+	struct srdma_qp_core *core = srdma_qp_core(op->qp);
+	const struct srdma_sge part = part_at(op, op->ended);
+
+	op->ended += part.length;
+	end(core, op, srdma_mr_find(&core->env->mrs, part.lkey), part.length,
+	    status);
+	settle(op);
+}
+
+/* A DMA was not started, for a reason, or 0: later. at: op->begun before. */
+static void not_started(struct srdma_op *op, uint32_t at, uint8_t reason)
+{
+	op->mr = NULL;
+	op->begun = at;
+	op->reason = reason;
+	op->state = reason ? SRDMA_OP_DONE : SRDMA_OP_NEW;
+	if (op->sgl)
+		settle(op);
+	if (reason)
+		srdma_qp_activate(op->qp);
+}
+
 /* Authorizes and starts one DMA. The region is looked up here, by its key: it
  * may have been deregistered since the request was accepted. 0 or -EAGAIN. */
 static int start(struct srdma_qp_core *core, struct srdma_op *op)
 {
 	struct srdma_env *env = core->env;
+	const uint32_t at = op->begun;
+	const uint32_t len = op->sgl ? aim(op) : op->len;
 	struct srdma_mr_want want = {
 		core->leg,	    core->qpn, op->key, op->right,
-		core->keyed.holder, op->addr,  op->len,
+		core->keyed.holder, op->addr,  len,
 	};
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
@@ -230,30 +309,36 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	if (!why)
 		why = revoked(op, mr);
 	if (why) {
-		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
+		not_started(op, at,
+			    is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
 		return 0;
 	}
-	dma =
-		(struct srdma_dma){ mr->region, op->addr,
-				    op->len,	op->buf,
-				    0,		(uint64_t)(uintptr_t)op };
+	dma = (struct srdma_dma){
+		mr->region, op->addr, len, op->buf, at, (uint64_t)(uintptr_t)op
+	};
 	op->state = SRDMA_OP_ISSUED;
-	op->mr = mr;
+	op->mr = op->sgl ? NULL : mr;
 	op->serial = ++env->mrs.serial;
 	mr->dmas++;
 	core->dmas++;
 	err = transfer(env, op, &dma);
 	if (err == 0)
 		return 0;
-	if (err == -EAGAIN) {
-		op->state = SRDMA_OP_NEW;
-		op->mr = NULL;
-		mr->dmas--;
-		core->dmas--;
-		return err;
+	if (err > 0) {
+		srdma_op_done(op, 0);
+		return 0;
 	}
-	srdma_op_done(op, err < 0 ? err : 0);
-	return 0;
+	mr->dmas--;
+	core->dmas--;
+	not_started(op, at, err == -EAGAIN ? 0 : dma_failed(op));
+	return err == -EAGAIN ? err : 0;
+}
+
+/* 1: a DMA of the op is to be started, or it needs none. */
+static int is_startable(const struct srdma_op *op)
+{
+	return op->state == SRDMA_OP_NEW ||
+	       (op->state == SRDMA_OP_ISSUED && has_more(op));
 }
 
 /* 1: the op gave its buffer back. */
@@ -279,34 +364,30 @@ int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 	if (core->cq->down)
 		return 0;
 	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
-		if (op->state != SRDMA_OP_NEW)
+		if (!is_startable(op))
 			continue;
 		if (lacks_buffer(op))
 			err = take_buffer(core->env, list, op);
 		else if (!op->buf || !op->len)
 			op->state = SRDMA_OP_DONE;
-		if (!err && op->state == SRDMA_OP_NEW)
+		if (op->state == SRDMA_OP_DONE || err)
+			continue;
+		do
 			err = start(core, op);
+		while (!err && op->sgl && is_startable(op));
 	}
 	return err;
 }
 
 void srdma_op_done(struct srdma_op *op, int status)
 {
-	struct srdma_qp_core *core = srdma_qp_core(op->qp);
-	struct srdma_stats *stats = &core->env->stats;
-
-	op->state = SRDMA_OP_DONE;
-	op->mr->dmas--;
-	op->mr = NULL;
-	core->dmas--;
-	if (status)
-		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA
-				      : SRDMA_REASON_TARGET_DMA);
-	else if (op->kind >= SRDMA_OP_PLACE)
-		stats->dma_written_bytes += op->len;
-	else
-		stats->dma_read_bytes += op->len;
+	if (op->sgl) {
+		end_part(op, status);
+	} else {
+		end(srdma_qp_core(op->qp), op, op->mr, op->len, status);
+		op->mr = NULL;
+		op->state = SRDMA_OP_DONE;
+	}
 	srdma_qp_activate(op->qp);
 }
 

@@ -3,7 +3,8 @@
  * keeps three lists of ops, each in order: requests that leave (requester),
  * responses that leave (responder), writes into host memory (inbound.h). An op
  * is NEW until its DMA starts, ISSUED until the port reports its end, then
- * DONE and retired from the head of its list.
+ * DONE and retired from the head of its list. An op with an SGL has several
+ * DMAs: it is ISSUED while any is under way.
  */
 #ifndef SRDMA_QP_OP_H
 #define SRDMA_QP_OP_H
@@ -36,19 +37,24 @@ enum srdma_resend {
 struct srdma_op {
 	struct srdma_op *next;
 	struct srdma_qp *qp;
-	struct srdma_mr *mr;   /* while ISSUED */
+	struct srdma_mr *mr;   /* while ISSUED, without an SGL */
 	struct srdma_buf *buf; /* payload; NULL: none, or at data */
 	const uint8_t *data;   /* payload in the SQ (INLINE) */
 	uint64_t addr;	       /* host memory of the DMA */
 	uint32_t key;
-	uint32_t right;	  /* access that the region must grant */
-	uint32_t len;	  /* payload, bytes */
-	uint32_t traits;  /* of the opcode: srdma_wire_traits() */
-	uint8_t kind;	  /* enum srdma_op_kind */
-	uint8_t state;	  /* enum srdma_op_state */
-	uint8_t reason;	  /* DONE: why the DMA failed, or 0 */
-	uint8_t opcode;	  /* of the packet */
-	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
+	/* Local memory of the whole message, instead of addr and key; NULL: no
+	 * SGL. The bytes in one SGE are one DMA. */
+	const struct srdma_sge *sgl;
+	uint32_t begun, ended; /* SGL: bytes of the payload whose DMA started,
+				  and ended */
+	uint32_t right;	       /* access that the region must grant */
+	uint32_t len;	       /* payload, bytes */
+	uint32_t traits;       /* of the opcode: srdma_wire_traits() */
+	uint8_t kind;	       /* enum srdma_op_kind */
+	uint8_t state;	       /* enum srdma_op_state */
+	uint8_t reason;	       /* DONE: why the DMA failed, or 0 */
+	uint8_t opcode;	       /* of the packet */
+	uint8_t consumes;      /* PLACE: ends a message that consumes a RECV */
 	struct srdma_atomic atomic; /* PLACE: instead of a write */
 	uint64_t original;	    /* RESPOND to an atomic */
 	uint64_t request_id;

@@ -22,7 +22,7 @@ static struct srdma_qp *next_of(const struct srdma_qp *qp)
 }
 
 static void post(struct srdma_leg *leg, struct srdma_qp *qp,
-		 const struct srdma_desc *d, const uint8_t *payload)
+		 const struct srdma_desc *d, const uint8_t *behind)
 {
 	/* The peer's silence counts from the first request or receive. */
 	if (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)) {
@@ -31,9 +31,9 @@ static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 	}
 	srdma_qp_entry(qp)->last_work = leg->relay->env.now;
 	if (d->opcode == SRDMA_DESC_RECV)
-		srdma_receive_queue_post(qp, d);
+		srdma_receive_queue_post(qp, d, behind);
 	else
-		srdma_post_request(qp, d, payload);
+		srdma_post_request(qp, d, behind);
 	srdma_qp_activate(qp);
 }
 

@@ -54,6 +54,8 @@ static void place(struct srdma_requester *rq, const struct srdma_packet *p,
 		srdma_qp_fail(rq->qp, SRDMA_REASON_LOCAL_DMA, p->request_id, 1);
 		return;
 	}
+	op->sgl = srdma_requester_sgl(rq, p->request_id);
+	op->offset = p->offset;
 	op->addr = w->local_addr + p->offset;
 	op->key = w->local_key;
 	op->right = SRDMA_ACCESS_LOCAL_WRITE;

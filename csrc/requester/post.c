@@ -7,21 +7,41 @@
 #include "requester/requester_impl.h"
 #include "session/session.h"
 
-/* 1: the request may use its local buffer, which each DMA checks again. */
-static int local_ok(struct srdma_requester *rq, const struct srdma_desc *d)
+/* 1: the request may use this memory, which each DMA checks again. */
+static int memory_ok(struct srdma_requester *rq, uint8_t desc_op,
+		     const struct srdma_sge *sge)
 {
-	struct srdma_mr_want want = { .leg = srdma_qp_leg(rq->qp),
-				      .qpn = srdma_qp_number(rq->qp),
-				      .key = d->local_key,
-				      .addr = d->local_addr,
-				      .len = d->length };
+	const struct srdma_mr_want want = {
+		.leg = srdma_qp_leg(rq->qp),
+		.qpn = srdma_qp_number(rq->qp),
+		.key = sge->lkey,
+		.right = srdma_desc_is_answered(desc_op)
+				 ? SRDMA_ACCESS_LOCAL_WRITE
+				 : 0,
+		.addr = sge->addr,
+		.len = sge->length,
+	};
 	struct srdma_mr *mr;
 
-	if (!d->length || (d->flags & SRDMA_DESC_INLINE))
+	return !sge->length || !srdma_mr_check(&rq->env->mrs, &want, &mr);
+}
+
+/* 1: the request may use all its local memory. */
+static int local_ok(struct srdma_requester *rq, uint64_t id)
+{
+	const struct srdma_wqe *w = srdma_requester_wqe(rq, id);
+	const struct srdma_sge one = { w->local_addr, w->length, w->local_key };
+	const struct srdma_sge *sgl = srdma_requester_sgl(rq, id);
+	const struct srdma_sge *sge = sgl ? sgl : &one;
+	unsigned n = sgl ? w->sges : 1;
+
+	if (w->flags & SRDMA_DESC_INLINE)
 		return 1;
-	if (srdma_desc_is_answered(d->opcode))
-		want.right = SRDMA_ACCESS_LOCAL_WRITE;
-	return !srdma_mr_check(&rq->env->mrs, &want, &mr);
+	while (n && memory_ok(rq, w->opcode, sge)) {
+		sge++;
+		n--;
+	}
+	return !n;
 }
 
 /* --- capabilities ---------------------------------------------------------- */
@@ -98,25 +118,31 @@ static int capability_ok(struct srdma_requester *rq, uint64_t id)
 
 /* --- posting --------------------------------------------------------------- */
 
-/* Copies the payload of an INLINE request. 0 or -ENOMEM. */
-static int keep_inline(struct srdma_requester *rq, uint64_t id,
-		       const struct srdma_desc *d, const uint8_t *payload)
+/* Keeps inline data or SGL of a request. 0 or -ENOMEM. */
+static int keep_behind(struct srdma_requester *rq, uint64_t id,
+		       const struct srdma_desc *d, const uint8_t *behind)
 {
-	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_INLINE)
+	union srdma_behind *to;
+
+	if (!d->sges &&
+	    (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_INLINE))
 		return 0;
-	if (!rq->sq_inline)
-		rq->sq_inline = srdma_table_take(
-			&rq->env->tables,
-			((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
-	if (!rq->sq_inline)
+	if (!rq->sq_behind)
+		rq->sq_behind = srdma_table_take(&rq->env->tables,
+						 (size_t)rq->sq_mask + 1,
+						 sizeof(*rq->sq_behind));
+	if (!rq->sq_behind)
 		return -ENOMEM;
-	memcpy(rq->sq_inline + (id & rq->sq_mask) * SRDMA_MAX_INLINE, payload,
-	       d->length);
+	to = &rq->sq_behind[id & rq->sq_mask];
+	if (d->sges)
+		srdma_sgl_decode(to->sgl, behind, d->sges);
+	else
+		memcpy(to->data, behind, d->length);
 	return 0;
 }
 
 void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
-			const uint8_t *payload)
+			const uint8_t *behind)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);
 	uint64_t id = rq->sq_tail;
@@ -138,16 +164,17 @@ void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .swap_add = d->swap_add,
 				 .compare = d->compare,
 				 .opcode = d->opcode,
+				 .sges = d->sges,
 				 .flags = d->flags };
 	rq->sq_tail++;
-	if (keep_inline(rq, id, d, payload))
+	if (keep_behind(rq, id, d, behind))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, id, 1);
 	/* A capability is of the QP's key mode, which KEYS tells. */
-	if (srdma_qp_state(qp) == SRDMA_QP_INIT && d->capability)
+	else if (srdma_qp_state(qp) == SRDMA_QP_INIT && d->capability)
 		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
 	else if (d->length > SRDMA_MAX_MESSAGE)
 		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
-	else if (!local_ok(rq, d))
+	else if (!local_ok(rq, id))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
 	else if (!capability_ok(rq, id))
 		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);

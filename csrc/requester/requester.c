@@ -308,7 +308,7 @@ int srdma_requester_has_tables(const struct srdma_qp *qp)
 {
 	const struct srdma_requester *rq = srdma_qp_requester(qp);
 
-	return rq->flights.room || rq->chunks.room || rq->sq_inline;
+	return rq->flights.room || rq->chunks.room || rq->sq_behind;
 }
 
 int srdma_requester_is_idle(const struct srdma_qp *qp)
@@ -323,9 +323,9 @@ void srdma_requester_give_tables(struct srdma_qp *qp)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);
 
-	srdma_table_give(&rq->env->tables, rq->sq_inline,
-			 ((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
-	rq->sq_inline = NULL;
+	srdma_table_give(&rq->env->tables, rq->sq_behind,
+			 (size_t)rq->sq_mask + 1, sizeof(*rq->sq_behind));
+	rq->sq_behind = NULL;
 	srdma_flight_shrink(&rq->flights);
 	srdma_read_chunk_shrink(&rq->chunks);
 }

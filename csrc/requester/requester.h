@@ -66,10 +66,10 @@ void srdma_requester_prefetch(const struct srdma_qp *qp);
 
 /* --- post.c ----------------------------------------------------------------- */
 
-/* Posts a request. payload: d->length bytes, read for an INLINE request only. An
+/* Posts a request. behind: inline data or SGL, which follow its descriptor. An
  * illegal request fails the QP. */
 void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
-			const uint8_t *payload);
+			const uint8_t *behind);
 int srdma_post_is_empty(const struct srdma_qp *qp);
 uint32_t srdma_post_depth(const struct srdma_qp *qp);
 /* Requests posted so far. */

@@ -32,8 +32,15 @@ struct srdma_wqe {
 	uint8_t opcode;	     /* enum srdma_desc_op */
 	uint8_t flags;	     /* enum srdma_desc_flag */
 	uint8_t started;     /* its first packet is made */
+	uint8_t sges;	     /* entries of the SGL; 0: none */
 	uint8_t done;	     /* executed; completes after earlier requests */
 	uint16_t fetching; /* packets fetched again: DMA may read its memory */
+};
+
+/* Bytes behind the descriptor of a request. */
+union srdma_behind {
+	uint8_t data[SRDMA_MAX_INLINE]; /* INLINE */
+	struct srdma_sge sgl[SRDMA_MAX_SGES];
 };
 
 /* The capability of the request that was resolved last, for its bytes [from,
@@ -51,7 +58,7 @@ struct srdma_requester {
 
 	/* Requests [sq_head, sq_tail); from sq_next on not yet segmented. */
 	struct srdma_wqe *sq;
-	uint8_t *sq_inline; /* SRDMA_MAX_INLINE per request; NULL: none yet */
+	union srdma_behind *sq_behind; /* one per request; NULL: none yet */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
 	uint64_t timeout;	    /* of a request, ns */
@@ -78,6 +85,14 @@ static inline struct srdma_wqe *srdma_requester_wqe(struct srdma_requester *rq,
 						    uint64_t i)
 {
 	return &rq->sq[i & rq->sq_mask];
+}
+
+/* The SGL of the request; NULL: it has none. */
+static inline const struct srdma_sge *
+srdma_requester_sgl(const struct srdma_requester *rq, uint64_t i)
+{
+	return rq->sq[i & rq->sq_mask].sges ? rq->sq_behind[i & rq->sq_mask].sgl
+					    : NULL;
 }
 
 /* post.c. Resolves the proof of an access to len bytes at the offset of the

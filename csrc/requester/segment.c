@@ -168,9 +168,9 @@ static int add_payload(struct srdma_requester *rq, const struct piece *piece,
 	}
 	op->buf = buf;
 	if (!buf && piece->len)
-		op->data = rq->sq_inline +
-			   (piece->id & rq->sq_mask) * SRDMA_MAX_INLINE +
+		op->data = rq->sq_behind[piece->id & rq->sq_mask].data +
 			   piece->offset;
+	op->sgl = srdma_requester_sgl(rq, piece->id);
 	op->addr = w->local_addr + piece->offset;
 	op->key = w->local_key;
 	op->len = piece->len;

@@ -22,6 +22,8 @@ void srdma_execute_place(const struct srdma_arrival *a,
 	struct srdma_op *op = srdma_inbound_add(rs->qp, SRDMA_OP_PLACE);
 
 	op->addr = to->addr;
+	if (rs->message.kind == SRDMA_T_SEND)
+		op->sgl = srdma_receive_queue_sgl(rs);
 	op->key = to->rkey;
 	op->right = to->right;
 	op->len = to->len;
@@ -107,6 +109,8 @@ static void give_up(struct srdma_responder *rs, const struct srdma_op *failed)
 	rs->accepted = (struct srdma_position){ failed->request_id,
 						srdma_op_start(failed) };
 	srdma_reorder_drop(&rs->reorder);
+	if (failed->right == SRDMA_ACCESS_LOCAL_WRITE)
+		srdma_receive_queue_failed(rs, failed->reason);
 	srdma_inbound_waste(failed);
 }
 

@@ -3,8 +3,49 @@
 
 #include "responder/responder_impl.h"
 
+/* Keeps the SGL of the receive that is posted next. 0 or -ENOMEM. */
+static int keep_sgl(struct srdma_responder *rs, const struct srdma_desc *d,
+		    const uint8_t *behind)
+{
+	if (!d->sges)
+		return 0;
+	if (!rs->rq_sgls)
+		rs->rq_sgls = srdma_table_take(&rs->env->tables,
+					       (size_t)rs->rq_mask + 1,
+					       sizeof(*rs->rq_sgls));
+	if (!rs->rq_sgls)
+		return -ENOMEM;
+	srdma_sgl_decode(rs->rq_sgls[rs->rq_tail & rs->rq_mask].sge, behind,
+			 d->sges);
+	return 0;
+}
+
+const struct srdma_sge *
+srdma_receive_queue_sgl(const struct srdma_responder *rs)
+{
+	const uint64_t at = rs->rq_next & rs->rq_mask;
+
+	return rs->rq[at].sges ? rs->rq_sgls[at].sge : NULL;
+}
+
+void srdma_receive_queue_free_sgls(struct srdma_responder *rs)
+{
+	srdma_table_give(&rs->env->tables, rs->rq_sgls, (size_t)rs->rq_mask + 1,
+			 sizeof(*rs->rq_sgls));
+	rs->rq_sgls = NULL;
+}
+
+/* The receive completes with this reason. */
+static void fail_receive(struct srdma_rqe *e, enum srdma_reason reason)
+{
+	e->done = 1;
+	e->opcode = SRDMA_WC_RECV;
+	e->reason = (uint8_t)reason;
+}
+
 /* RFC 5042 R6.4.3.1-1 */
-void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
+void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
+			      const uint8_t *behind)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_tail);
@@ -16,7 +57,12 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
 	*e = (struct srdma_rqe){ .id = d->id,
 				 .addr = d->local_addr,
 				 .length = d->length,
-				 .key = d->local_key };
+				 .key = d->local_key,
+				 .sges = d->sges };
+	if (keep_sgl(rs, d, behind)) {
+		fail_receive(e, SRDMA_REASON_LOCAL_DMA);
+		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, SRDMA_NONE, 1);
+	}
 	rs->rq_tail++;
 	/* Advertises new credit when the peer has used at least half of it. */
 	if (srdma_qp_state(qp) == SRDMA_QP_RTS &&
@@ -47,13 +93,16 @@ void srdma_receive_queue_done(struct srdma_responder *rs,
 						 : SRDMA_WC_RECV;
 }
 
+void srdma_receive_queue_failed(struct srdma_responder *rs,
+				enum srdma_reason reason)
+{
+	fail_receive(srdma_responder_rqe(rs, rs->rq_done), reason);
+}
+
 void srdma_receive_queue_too_short(struct srdma_responder *rs)
 {
-	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_next);
-
-	e->done = 1;
-	e->opcode = SRDMA_WC_RECV;
-	e->reason = SRDMA_REASON_RECV_TOO_SHORT;
+	fail_receive(srdma_responder_rqe(rs, rs->rq_next),
+		     SRDMA_REASON_RECV_TOO_SHORT);
 }
 
 int srdma_receive_queue_complete(struct srdma_qp *qp)

@@ -291,14 +291,17 @@ void srdma_responder_destroy(struct srdma_qp *qp)
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
 	srdma_responder_discard(qp);
-	free(rs->rq);
 	srdma_responder_give_tables(qp);
+	srdma_receive_queue_free_sgls(rs);
+	free(rs->rq);
 	srdma_atomic_destroy(&rs->atomics);
 }
 
 int srdma_responder_has_tables(const struct srdma_qp *qp)
 {
-	return srdma_qp_responder(qp)->slots != NULL;
+	const struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	return rs->slots || (rs->rq_sgls && rs->rq_head == rs->rq_tail);
 }
 
 int srdma_responder_is_idle(const struct srdma_qp *qp)
@@ -310,6 +313,8 @@ void srdma_responder_give_tables(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
+	if (rs->rq_head == rs->rq_tail)
+		srdma_receive_queue_free_sgls(rs);
 	if (!rs->slots) /* also of a responder whose creation failed */
 		return;
 	srdma_table_give(&rs->env->tables, rs->slots, rs->env->reads,

@@ -83,8 +83,9 @@ int srdma_respond_waits(const struct srdma_qp *qp);
 
 /* --- receive_queue.c ------------------------------------------------------- */
 
-/* Posts a receive. */
-void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d);
+/* Posts a receive. behind: the SGL, which follows its descriptor. */
+void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
+			      const uint8_t *behind);
 /* Writes completion records of receives. 0 or -EAGAIN. */
 int srdma_receive_queue_complete(struct srdma_qp *qp);
 int srdma_receive_queue_is_empty(const struct srdma_qp *qp);

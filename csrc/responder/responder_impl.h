@@ -25,6 +25,12 @@ struct srdma_rqe {
 	uint8_t opcode; /* enum srdma_wc_opcode */
 	uint8_t done;
 	uint8_t reason; /* of the receive's failure, or 0 */
+	uint8_t sges;	/* entries of the SGL; 0: none */
+};
+
+/* SGL of a posted receive. */
+struct srdma_rqe_sgl {
+	struct srdma_sge sge[SRDMA_MAX_SGES];
 };
 
 /* ns between two looks for a slot that other QPs of the identity have. */
@@ -58,6 +64,7 @@ struct srdma_responder {
 	/* Receives: [rq_head, rq_tail). The next message consumes rq_next; the
 	 * next one that is placed completes rq_done. */
 	struct srdma_rqe *rq;
+	struct srdma_rqe_sgl *rq_sgls; /* one per receive; NULL: none yet */
 	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	uint32_t rq_depth, rq_mask;
 	uint32_t advertised; /* receive credit last sent */
@@ -171,6 +178,15 @@ int srdma_slot_is_legal(const struct srdma_packet *p);
  * the receive may complete. */
 void srdma_receive_queue_done(struct srdma_responder *rs,
 			      const struct srdma_op *op);
+/* The SGL of the next receive; NULL: it has none. */
+const struct srdma_sge *
+srdma_receive_queue_sgl(const struct srdma_responder *rs);
+/* Frees the SGLs of all receives. */
+void srdma_receive_queue_free_sgls(struct srdma_responder *rs);
+/* The oldest receive whose message is not placed completes with this reason, of
+ * its memory. */
+void srdma_receive_queue_failed(struct srdma_responder *rs,
+				enum srdma_reason reason);
 /* The next receive completes with RECV_TOO_SHORT. */
 void srdma_receive_queue_too_short(struct srdma_responder *rs);
 

@@ -12,6 +12,7 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 	memset(out, 0, SRDMA_DESC_LEN);
 	out[0] = d->opcode;
 	out[1] = d->flags;
+	out[2] = d->sges;
 	srdma_store32(out + DESC_QPN_AT, d->qpn);
 	srdma_store64(out + 8, d->id);
 	srdma_store32(out + 16, d->consumed);
@@ -29,6 +30,23 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 	return SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN;
 }
 
+void srdma_sgl_encode(uint8_t *out, const struct srdma_sge *sgl, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++, out += SRDMA_SGE_LEN) {
+		srdma_store64(out, sgl[i].addr);
+		srdma_store32(out + 8, sgl[i].length);
+		srdma_store32(out + 12, sgl[i].lkey);
+	}
+}
+
+void srdma_sgl_decode(struct srdma_sge *sgl, const uint8_t *in, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++, in += SRDMA_SGE_LEN)
+		sgl[i] = (struct srdma_sge){ srdma_load64(in),
+					     srdma_load32(in + 8),
+					     srdma_load32(in + 12) };
+}
+
 uint32_t srdma_desc_qpn(const uint8_t *in, size_t len)
 {
 	return len < DESC_QPN_AT + sizeof(uint32_t)
@@ -40,6 +58,7 @@ static void load(struct srdma_desc *d, const uint8_t *in)
 {
 	d->opcode = in[0];
 	d->flags = in[1];
+	d->sges = in[2];
 	d->qpn = srdma_load32(in + DESC_QPN_AT);
 	d->id = srdma_load64(in + 8);
 	d->consumed = srdma_load32(in + 16);
@@ -77,8 +96,7 @@ static int zeros_legal(const uint8_t *in)
 {
 	static const uint8_t zero[SRDMA_DESC_LEN - DESC_ZERO_AT];
 
-	return !in[2] && !in[3] &&
-	       memcmp(in + DESC_ZERO_AT, zero, sizeof(zero)) == 0;
+	return !in[3] && memcmp(in + DESC_ZERO_AT, zero, sizeof(zero)) == 0;
 }
 
 /* Reads the operands after an atomic's descriptor. 0 or -EPROTO. */
@@ -88,7 +106,21 @@ static int load_operands(struct srdma_desc *d, const uint8_t *in, size_t len)
 		return -EPROTO;
 	d->swap_add = srdma_load64(in);
 	d->compare = srdma_load64(in + 8);
-	return srdma_desc_operands_ok(d) ? 0 : -EPROTO;
+	return !d->sges && srdma_desc_operands_ok(d) ? 0 : -EPROTO;
+}
+
+/* in: len bytes behind the descriptor. 1: they hold its SGL, whose sum is the
+ * length of the message. */
+static int sgl_legal(const struct srdma_desc *d, const uint8_t *in, size_t len)
+{
+	uint64_t sum = 0;
+
+	if ((d->flags & SRDMA_DESC_INLINE) || !srdma_desc_has_sgl(d->opcode) ||
+	    (size_t)d->sges * SRDMA_SGE_LEN > len)
+		return 0;
+	for (unsigned i = 0; i < d->sges; i++)
+		sum += srdma_load32(in + i * SRDMA_SGE_LEN + 8);
+	return sum == d->length;
 }
 
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
@@ -103,6 +135,8 @@ int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 	if (srdma_desc_is_atomic(d->opcode))
 		return load_operands(d, in + SRDMA_DESC_LEN,
 				     len - SRDMA_DESC_LEN);
+	if (d->sges && !sgl_legal(d, in + SRDMA_DESC_LEN, len - SRDMA_DESC_LEN))
+		return -EPROTO;
 	if (d->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;
 	if ((d->flags & SRDMA_DESC_INLINE) && d->length > len - SRDMA_DESC_LEN)

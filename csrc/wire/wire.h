@@ -216,6 +216,8 @@ enum {
 	SRDMA_MAX_INLINE = 448,
 	SRDMA_DESC_SLOT = SRDMA_DESC_LEN + SRDMA_MAX_INLINE,
 	SRDMA_OPERANDS_LEN = 16, /* follow an atomic's descriptor */
+	SRDMA_SGE_LEN = 16,
+	SRDMA_MAX_SGES = SRDMA_MAX_INLINE / SRDMA_SGE_LEN,
 	SRDMA_RECORD_LEN = 32,
 };
 
@@ -240,6 +242,7 @@ enum srdma_desc_flag {
 struct srdma_desc {
 	uint8_t opcode;
 	uint8_t flags;
+	uint8_t sges; /* entries of the SGL; 0: the local buffer is below */
 	uint32_t qpn;
 	uint64_t id;
 	uint32_t consumed; /* completion records consumed, mod 2^32 */
@@ -281,6 +284,12 @@ static inline int srdma_desc_names_memory(uint8_t opcode)
 	       srdma_desc_is_answered(opcode);
 }
 
+/* 1 if the local memory of the request may be an SGL. */
+static inline int srdma_desc_has_sgl(uint8_t opcode)
+{
+	return opcode != SRDMA_DESC_CREDIT && !srdma_desc_is_atomic(opcode);
+}
+
 /* 1 if the request consumes a receive of the target. */
 static inline int srdma_desc_consumes_recv(uint8_t opcode)
 {
@@ -289,16 +298,20 @@ static inline int srdma_desc_consumes_recv(uint8_t opcode)
 }
 
 /* out: SRDMA_DESC_LEN bytes, plus SRDMA_OPERANDS_LEN for an atomic. Returns the
- * number of bytes written. */
+ * number of bytes written. Inline data or the SGL follow. */
 uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
+/* An SGL as it follows the descriptor: n * SRDMA_SGE_LEN bytes. */
+void srdma_sgl_encode(uint8_t *out, const struct srdma_sge *sgl, uint32_t n);
+void srdma_sgl_decode(struct srdma_sge *sgl, const uint8_t *in, uint32_t n);
 
 /*
  * Decodes a descriptor slot of len bytes, inline data included.
  * Returns 0;
  * -EPROTO if the length, the opcode or a flag is not legal, bytes that must be
- * zero are not, INLINE or a capability is set for an opcode that has none,
- * inline data is longer than the slot, or the length or operands of an atomic
- * are not legal (srdma_desc_operands_ok());
+ * zero are not, INLINE, an SGL or a capability is set for an opcode that has
+ * none, inline data or SGL is longer than the slot, the length is not the sum of
+ * the SGL, or the length or operands of an atomic are not legal
+ * (srdma_desc_operands_ok());
  * -EMSGSIZE if the message is longer than SRDMA_MAX_MESSAGE.
  * On failure *d holds the decoded fields if SRDMA_DESC_LEN <= len <=
  * SRDMA_DESC_SLOT, else zeros.

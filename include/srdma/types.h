@@ -5,6 +5,8 @@
 #ifndef SRDMA_PUBLIC_TYPES_H
 #define SRDMA_PUBLIC_TYPES_H
 
+#include <stdint.h>
+
 /* Rights over a region (docs/protocol.md 6). Every region can be read locally.
  * REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE. */
 enum srdma_access { /* values of enum ibv_access_flags */
@@ -48,6 +50,13 @@ enum srdma_wc_status { /* values of enum ibv_wc_status */
 		       SRDMA_WC_REM_ABORT_ERR = 16,
 		       SRDMA_WC_FATAL_ERR = 19,
 		       SRDMA_WC_RESP_TIMEOUT_ERR = 20,
+};
+
+/* Local memory of a work request, or a part of it (scatter/gather element). */
+struct srdma_sge {
+	uint64_t addr;
+	uint32_t length; /* bytes; 0: the element is ignored */
+	uint32_t lkey;	 /* key of a region of the PD */
 };
 
 enum { SRDMA_GID_LEN = 16 }; /* of a worker, as of RoCEv2 */

@@ -341,10 +341,13 @@ static void test_recv_with_bad_key_fails_send(void **state)
 	recv.local_key = 12345;
 	recv.local_addr = (uintptr_t)p.side[1].memory;
 	pair_post(&p, 1, recv, NULL);
+	recv.id = 10;
+	pair_post(&p, 1, recv, NULL);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 100), NULL);
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
-	pair_expect(&p, 1, 9, SRDMA_REASON_FLUSHED);
+	pair_expect(&p, 1, 9, SRDMA_REASON_LOCAL_KEY);
+	pair_expect(&p, 1, 10, SRDMA_REASON_FLUSHED);
 	expect_event(&p, 1, SRDMA_REASON_LOCAL_KEY);
 	pair_close(&p);
 }

@@ -316,12 +316,31 @@ void pair_wait_ms(struct pair *p, uint64_t ms)
 	pair_settle(p);
 }
 
+/* Writes inline data or SGL behind a descriptor. Returns its length. */
+static uint32_t put_behind(const struct side *s, struct srdma_desc *d,
+			   const void *payload, uint8_t *out)
+{
+	struct srdma_sge sgl[SRDMA_MAX_SGES];
+
+	if (!d->sges) {
+		d->flags |= SRDMA_DESC_INLINE;
+		memcpy(out, payload, d->length);
+		return d->length;
+	}
+	memcpy(sgl, payload, d->sges * sizeof(*sgl));
+	for (unsigned i = 0; i < d->sges; i++)
+		if (!sgl[i].lkey)
+			sgl[i].lkey = s->key;
+	srdma_sgl_encode(out, sgl, d->sges);
+	return (uint32_t)d->sges * SRDMA_SGE_LEN;
+}
+
 void pair_post(struct pair *p, int side, struct srdma_desc d,
 	       const void *payload)
 {
 	uint8_t slot[SRDMA_DESC_SLOT] = { 0 };
 	struct side *s = &p->side[side];
-	uint32_t len;
+	uint32_t len, behind = 0;
 
 	if (!d.qpn)
 		d.qpn = s->qp[0].qpn;
@@ -332,13 +351,9 @@ void pair_post(struct pair *p, int side, struct srdma_desc d,
 	if (!(d.id >> 63) && d.opcode != SRDMA_DESC_CREDIT)
 		d.flags |= SRDMA_DESC_SIGNALED;
 	d.consumed = s->consumed;
-	if (payload) {
-		d.flags |= SRDMA_DESC_INLINE;
-		memcpy(slot + SRDMA_DESC_LEN, payload, d.length);
-	}
-	len = srdma_desc_encode(slot, &d);
 	if (payload)
-		len += d.length;
+		behind = put_behind(s, &d, payload, slot + SRDMA_DESC_LEN);
+	len = srdma_desc_encode(slot, &d) + behind;
 	assert_int_equal(srdma_port_mem_post(s->conn, slot, len), 0);
 }
 

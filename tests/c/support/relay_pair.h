@@ -105,7 +105,9 @@ void pair_wait_ms(struct pair *p, uint64_t ms);
 
 /*
  * Posts a descriptor. Fields of d that are 0 get defaults: QP 0, the keys of
- * the two regions. Sets SIGNALED unless id has bit 63.
+ * the two regions. Sets SIGNALED unless id has bit 63. payload: NULL, inline
+ * data, or, if d.sges is not 0, an array of struct srdma_sge; a key of 0 is that
+ * of the side's region.
  */
 void pair_post(struct pair *p, int side, struct srdma_desc d,
 	       const void *payload);

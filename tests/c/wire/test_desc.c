@@ -86,7 +86,7 @@ static void test_illegal_descriptors_are_refused(void **state)
 		{ 0, 0, 64, -EPROTO },	     { 0, 6, 64, -EPROTO },
 		{ 0, 15, 64, -EPROTO },	     { 0, 18, 64, -EPROTO },
 		{ 0, 255, 64, -EPROTO },     { 1, 0x08, 64, -EPROTO },
-		{ 1, 0x80, 64, -EPROTO },    { 2, 1, 64, -EPROTO },
+		{ 1, 0x80, 64, -EPROTO },    { 2, 1, 79, -EPROTO },
 		{ 3, 1, 64, -EPROTO },	     { 56, 1, 64, -EPROTO },
 		{ 58, 1, 64, -EPROTO },	     { 63, 1, 64, -EPROTO },
 		{ 0, 1, 63, -EPROTO },	     { 0, 1, 0, -EPROTO },
@@ -137,6 +137,81 @@ static void test_inline_needs_local_source(void **state)
 		srdma_desc_encode(in, &d);
 		assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
 	}
+}
+
+/* An SGL is legal where the request has local memory of any length, and where
+ * the slot holds it. */
+static void test_sgl(void **state)
+{
+	static const struct srdma_sge sgl[SRDMA_MAX_SGES] = {
+		{ 0x1122334455667788, 5, 0xa1b2c3d4 }, { 9, 7, 3 }
+	};
+	static const uint8_t first[] = "\x11\x22\x33\x44\x55\x66\x77\x88"
+				       "\x00\x00\x00\x05\xa1\xb2\xc3\xd4";
+	static const struct {
+		uint8_t opcode, flags, sges;
+		uint32_t length;
+		size_t len;
+		int want;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0, 1, 5, 80, 0 },
+		{ SRDMA_DESC_WRITE, 0, 1, 5, 79, -EPROTO },
+		{ SRDMA_DESC_WRITE, 0, 1, 4, 80, -EPROTO },
+		{ SRDMA_DESC_WRITE, 0, 2, 12, 96, 0 },
+		{ SRDMA_DESC_WRITE, 0, 2, 12, 95, -EPROTO },
+		{ SRDMA_DESC_WRITE, 0, 2, 13, 96, -EPROTO },
+		{ SRDMA_DESC_WRITE_IMM, 0, 2, 12, 512, 0 },
+		{ SRDMA_DESC_READ, 0, 28, 12, 512, 0 },
+		{ SRDMA_DESC_READ, 0, 29, 12, 512, -EPROTO },
+		{ SRDMA_DESC_READ, 0, 255, 12, 512, -EPROTO },
+		{ SRDMA_DESC_SEND, 0, 28, 12, 511, -EPROTO },
+		{ SRDMA_DESC_SEND, SRDMA_DESC_INLINE, 2, 12, 512, -EPROTO },
+		{ SRDMA_DESC_SEND_IMM, 0, 3, 12, 512, 0 },
+		{ SRDMA_DESC_RECV, 0, 2, 12, 96, 0 },
+		{ SRDMA_DESC_CREDIT, 0, 2, 12, 96, -EPROTO },
+		{ SRDMA_DESC_FETCH_ADD, 0, 2, 8, 512, -EPROTO },
+		{ SRDMA_DESC_COMPARE_SWAP, 0, 2, 8, 512, -EPROTO },
+	};
+	struct srdma_sge back[SRDMA_MAX_SGES];
+	uint8_t in[SRDMA_DESC_SLOT];
+	struct srdma_desc d;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		d = (struct srdma_desc){ .opcode = rows[i].opcode,
+					 .flags = rows[i].flags,
+					 .sges = rows[i].sges,
+					 .length = rows[i].length };
+		srdma_desc_encode(in, &d);
+		srdma_sgl_encode(in + SRDMA_DESC_LEN, sgl, SRDMA_MAX_SGES);
+		assert_int_equal(decode(&d, in, rows[i].len), rows[i].want);
+		assert_int_equal(d.sges, rows[i].sges);
+	}
+	assert_memory_equal(in + SRDMA_DESC_LEN, first, SRDMA_SGE_LEN);
+	srdma_sgl_decode(back, in + SRDMA_DESC_LEN, SRDMA_MAX_SGES);
+	assert_memory_equal(back, sgl, sizeof(sgl));
+}
+
+/* The sum of an SGL cannot wrap around to the length of the message, and a
+ * message that is too long is reported as such. */
+static void test_long_sgl(void **state)
+{
+	const struct srdma_sge wraps[] = { { 0, UINT32_MAX, 1 }, { 0, 11, 1 } };
+	const struct srdma_sge large[] = { { 0, SRDMA_MAX_MESSAGE, 1 },
+					   { 0, 1, 1 } };
+	struct srdma_desc d = { .opcode = SRDMA_DESC_SEND,
+				.sges = 2,
+				.length = 10 };
+	uint8_t in[SRDMA_DESC_SLOT] = { 0 };
+
+	(void)state;
+	srdma_desc_encode(in, &d);
+	srdma_sgl_encode(in + SRDMA_DESC_LEN, wraps, 2);
+	assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
+	d.length = SRDMA_MAX_MESSAGE + 1;
+	srdma_desc_encode(in, &d);
+	srdma_sgl_encode(in + SRDMA_DESC_LEN, large, 2);
+	assert_int_equal(decode(&d, in, sizeof(in)), -EMSGSIZE);
 }
 
 /* A capability is legal only where the request names the peer's memory. */
@@ -267,6 +342,8 @@ int main(void)
 		cmocka_unit_test(test_descriptor_bytes),
 		cmocka_unit_test(test_illegal_descriptors_are_refused),
 		cmocka_unit_test(test_inline_needs_local_source),
+		cmocka_unit_test(test_sgl),
+		cmocka_unit_test(test_long_sgl),
 		cmocka_unit_test(test_capability_needs_remote_memory),
 		cmocka_unit_test(test_atomic_operands),
 		cmocka_unit_test(test_refused_descriptor_yields_qp_and_id),
