@@ -173,7 +173,29 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 
 /* --- posting ------------------------------------------------------------- */
 
-static int check_work(const struct srdma_desc *wr, const void *payload)
+/* Bytes of inline data or SGL. */
+static uint32_t behind_len(const struct srdma_desc *wr, const void *behind)
+{
+	if (!behind)
+		return 0;
+	return wr->sges ? (uint32_t)wr->sges * SRDMA_SGE_LEN : wr->length;
+}
+
+static int check_behind(const struct srdma_desc *wr, const void *behind)
+{
+	if (wr->sges)
+		return behind && wr->sges <= SRDMA_MAX_SGES &&
+				       srdma_desc_has_sgl(wr->opcode)
+			       ? 0
+			       : -EINVAL;
+	if (!behind)
+		return 0;
+	if (srdma_desc_is_answered(wr->opcode) || wr->opcode == SRDMA_DESC_RECV)
+		return -EINVAL;
+	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
+}
+
+static int check_work(const struct srdma_desc *wr, const void *behind)
 {
 	if (srdma_desc_wc_opcode(wr->opcode) < 0 ||
 	    (wr->flags & ~(SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE)))
@@ -184,11 +206,7 @@ static int check_work(const struct srdma_desc *wr, const void *payload)
 		return -EMSGSIZE;
 	if (srdma_desc_is_atomic(wr->opcode) && !srdma_desc_operands_ok(wr))
 		return -EINVAL;
-	if (!payload)
-		return 0;
-	if (srdma_desc_is_answered(wr->opcode) || wr->opcode == SRDMA_DESC_RECV)
-		return -EINVAL;
-	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
+	return check_behind(wr, behind);
 }
 
 /* Adds an entry. Returns its number << 1, bit 0 set for the receive queue. */
@@ -204,13 +222,13 @@ static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
 }
 
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
-		    const void *payload, uint8_t *slot)
+		    const void *behind, uint8_t *slot)
 {
 	struct srdma_desc d = *wr;
 	struct host_qp *qp;
 	struct queue *q;
-	uint32_t len;
-	int rc = check_work(wr, payload);
+	uint32_t len, more = behind_len(wr, behind);
+	int rc = check_work(wr, behind);
 
 	if (rc < 0)
 		return rc;
@@ -229,13 +247,12 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	d.consumed = h->told = h->consumed;
 	if (wr->opcode == SRDMA_DESC_RECV)
 		d.flags |= SRDMA_DESC_SIGNALED;
-	if (payload)
+	if (behind && !wr->sges)
 		d.flags |= SRDMA_DESC_INLINE;
 	len = srdma_desc_encode(slot, &d);
-	if (!payload)
-		return (int)len;
-	memcpy(slot + SRDMA_DESC_LEN, payload, wr->length);
-	return (int)(len + wr->length);
+	if (more)
+		memcpy(slot + SRDMA_DESC_LEN, behind, more);
+	return (int)(len + more);
 }
 
 uint32_t srdma_host_send_room(const struct srdma_host *h, uint32_t qpn)

@@ -57,20 +57,20 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
 
 /*
  * Queues one work request and writes its descriptor to slot (SRDMA_DESC_SLOT
- * bytes). wr->id is the application's wr_id; wr->consumed is ignored. payload
- * (wr->length bytes, or NULL) is sent as inline data; INLINE is set here. RECVs
- * are always signaled.
+ * bytes). wr->id is the application's wr_id; wr->consumed is ignored. behind:
+ * NULL; or with wr->sges the SGL, from srdma_sgl_encode(); or wr->length bytes
+ * of inline data. INLINE is set here. RECVs are always signaled.
  * Returns the number of bytes in slot, which the caller must transfer to the
  * NIC; 0: nothing must be transferred, because the QP has failed;
  * -ENOSPC: the queue is full until a completion is polled;
  * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
  * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no
- * remote memory, inline data on an opcode that sends none, or an atomic whose
- * length or operands are not legal;
+ * remote memory, inline data on an opcode that sends none, an SGL on an opcode
+ * that has none, or an atomic whose length or operands are not legal;
  * -ENOTCONN: after srdma_host_fail().
  */
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
-		    const void *payload, uint8_t *slot);
+		    const void *behind, uint8_t *slot);
 
 /* Requests that can be posted to the QP before -ENOSPC; 0: no such QP. */
 uint32_t srdma_host_send_room(const struct srdma_host *h, uint32_t qpn);

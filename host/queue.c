@@ -11,6 +11,7 @@ enum { DEFAULT_DEPTH = 128 };
 
 _Static_assert((int)SRDMA_INLINE_MAX == (int)SRDMA_MAX_INLINE, "inline");
 _Static_assert((int)SRDMA_MESSAGE_MAX == (int)SRDMA_MAX_MESSAGE, "message");
+_Static_assert((int)SRDMA_SGE_MAX == (int)SRDMA_MAX_SGES, "SGEs");
 _Static_assert((int)SRDMA_DEPTH_MAX == (int)SRDMA_HOST_MAX_DEPTH, "depth");
 _Static_assert((int)SRDMA_WR_RDMA_WRITE == (int)SRDMA_DESC_WRITE &&
 		       (int)SRDMA_WR_RDMA_WRITE_WITH_IMM ==
@@ -175,12 +176,12 @@ static int post_error(int rc)
 				       "inline data at most %d",
 				       SRDMA_MESSAGE_MAX, SRDMA_INLINE_MAX);
 	}
-	return srdma_error_set(rc, "the work request is illegal: check "
-				   "opcode, flags, length and capability");
+	return srdma_error_set(rc, "the work request is illegal: check opcode, "
+				   "flags, length, SGEs and capability");
 }
 
 static int post(struct srdma_pd *pd, const struct srdma_desc *d,
-		const void *payload)
+		const void *behind)
 {
 	uint8_t *slot;
 	int r;
@@ -188,13 +189,55 @@ static int post(struct srdma_pd *pd, const struct srdma_desc *d,
 	slot = pd->gone ? NULL : pd->leg->ops->slot(pd->leg);
 	if (!slot)
 		return pd->gone ? -ENOTCONN : -EAGAIN;
-	r = srdma_host_post(pd->host, d, payload, slot);
+	r = srdma_host_post(pd->host, d, behind, slot);
 	return r <= 0 ? r : pd->leg->ops->post(pd->leg, (uint32_t)r);
 }
 
 uint32_t srdma_qp_send_room(const struct srdma_qp *qp)
 {
 	return srdma_host_send_room(qp->pd->host, qp->made.qp.qpn);
+}
+
+/* Sum of the lengths, or -EINVAL, -EMSGSIZE. */
+static int64_t sum_of(const struct srdma_sge *sgl, uint32_t n)
+{
+	uint64_t sum = 0;
+
+	if (!sgl || n > SRDMA_SGE_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n; i++)
+		sum += sgl[i].length;
+	return sum > SRDMA_MESSAGE_MAX ? -EMSGSIZE : (int64_t)sum;
+}
+
+/* Posts a request or receive whose memory is this list. inlined: its bytes are
+ * copied. */
+static int post_list(struct srdma_pd *pd, struct srdma_desc *d,
+		     const struct srdma_sge *sgl, uint32_t n, int inlined)
+{
+	uint8_t behind[SRDMA_MAX_INLINE], *at = behind;
+	const int64_t sum = sum_of(sgl, n);
+
+	if (sum < 0)
+		return (int)sum;
+	d->length = (uint32_t)sum;
+	if (n == 1 && !inlined) {
+		d->local_addr = sgl->addr;
+		d->local_key = sgl->lkey;
+		return post(pd, d, NULL);
+	}
+	if (!inlined) {
+		d->sges = (uint8_t)n;
+		srdma_sgl_encode(behind, sgl, n);
+		return post(pd, d, behind);
+	}
+	if (sum > SRDMA_INLINE_MAX)
+		return -EMSGSIZE;
+	for (; n--; at += sgl++->length)
+		if (sgl->length)
+			memcpy(at, (const void *)(uintptr_t)sgl->addr,
+			       sgl->length);
+	return post(pd, d, behind);
 }
 
 static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
@@ -224,6 +267,9 @@ static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
 	} else {
 		d.swap_add = wr->compare_add;
 	}
+	if (wr->num_sge)
+		return post_list(qp->pd, &d, wr->sg_list, wr->num_sge,
+				 wr->flags & SRDMA_SEND_INLINE);
 	if (!(wr->flags & SRDMA_SEND_INLINE))
 		return post(qp->pd, &d, NULL);
 	if (!wr->addr && wr->length)
@@ -234,7 +280,7 @@ static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
 
 static int post_one_recv(struct srdma_qp *qp, const struct srdma_recv_wr *wr)
 {
-	const struct srdma_desc d = {
+	struct srdma_desc d = {
 		.opcode = SRDMA_DESC_RECV,
 		.qpn = qp->made.qp.qpn,
 		.id = wr->wr_id,
@@ -243,6 +289,8 @@ static int post_one_recv(struct srdma_qp *qp, const struct srdma_recv_wr *wr)
 		.local_key = wr->lkey,
 	};
 
+	if (wr->num_sge)
+		return post_list(qp->pd, &d, wr->sg_list, wr->num_sge, 0);
 	return post(qp->pd, &d, NULL);
 }
 

@@ -20,6 +20,7 @@ enum {
 	SRDMA_INLINE_MAX = 448,		/* bytes */
 	SRDMA_MESSAGE_MAX = 1073741824, /* 2^30 bytes */
 	SRDMA_DEPTH_MAX = 4096,
+	SRDMA_SGE_MAX = 28, /* entries of a list */
 };
 
 struct srdma_qp_attr {
@@ -96,6 +97,11 @@ struct srdma_send_wr {
 	void *addr;
 	uint32_t length;
 	uint32_t lkey;
+	/* num_sge > 0: local memory in parts, which addr, length and lkey do
+	 * not name then. The message is gathered from them, or scattered to
+	 * them, in order. At most SRDMA_SGE_MAX; of an atomic 1. */
+	const struct srdma_sge *sg_list;
+	uint32_t num_sge;
 	uint32_t imm_data; /* opcodes WITH_IMM; a number */
 	/* WRITE, READ, atomics: memory of the peer. */
 	uint32_t rkey;
@@ -113,6 +119,8 @@ struct srdma_recv_wr {
 	void *addr; /* memory with LOCAL_WRITE */
 	uint32_t length;
 	uint32_t lkey;
+	const struct srdma_sge *sg_list; /* num_sge > 0: instead */
+	uint32_t num_sge;
 };
 
 /*
@@ -121,7 +129,8 @@ struct srdma_recv_wr {
  * (bad_wr may be NULL) is the first request that was not posted; earlier ones
  * are posted.
  * -EAGAIN: the queue or the leg is full: poll, then post again;
- * -EMSGSIZE: too long; -EINVAL: a field; -ENOTCONN: the worker ended.
+ * -EMSGSIZE: too long; -EINVAL: a field, or too many SGEs; -ENOTCONN: the worker
+ * ended.
  * The worker checks keys and bounds; a fault there is a failed completion.
  */
 int srdma_post_send(struct srdma_qp *qp, struct srdma_send_wr *wr,

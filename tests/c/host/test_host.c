@@ -180,6 +180,29 @@ static void test_post_inline_data(void **state)
 			 -EINVAL);
 }
 
+static void test_post_sgl(void **state)
+{
+	struct nic *n = *state;
+	static const uint8_t sgl[SRDMA_MAX_SGES * SRDMA_SGE_LEN] = { [11] = 5 };
+	struct srdma_desc d, wr = {
+		.opcode = SRDMA_DESC_RECV, .qpn = QPN, .sges = 28, .length = 5
+	};
+
+	assert_int_equal(srdma_host_post(n->host, &wr, sgl, n->slot),
+			 SRDMA_DESC_SLOT);
+	assert_int_equal(srdma_desc_decode(&d, n->slot, SRDMA_DESC_SLOT), 0);
+	assert_int_equal(d.sges, 28);
+	assert_int_equal(d.flags, SRDMA_DESC_SIGNALED);
+	assert_memory_equal(n->slot + SRDMA_DESC_LEN, sgl, sizeof(sgl));
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
+	wr.sges = 29;
+	assert_int_equal(srdma_host_post(n->host, &wr, sgl, n->slot), -EINVAL);
+	wr.sges = 1;
+	wr.opcode = SRDMA_DESC_FETCH_ADD;
+	wr.length = 8;
+	assert_int_equal(srdma_host_post(n->host, &wr, sgl, n->slot), -EINVAL);
+}
+
 static void test_post_refuses(void **state)
 {
 	struct nic *n = *state;
@@ -546,6 +569,7 @@ int main(void)
 		TEST(test_qp_add_refuses),
 		TEST(test_post_fills_descriptor),
 		TEST(test_post_inline_data),
+		TEST(test_post_sgl),
 		TEST(test_post_refuses),
 		TEST(test_post_capability),
 		TEST(test_post_atomics),

@@ -44,6 +44,52 @@ void test_inline_write_and_fenced_read(void **state)
 	assert_memory_equal(p->a.memory.addr, data, sizeof(data));
 }
 
+/* Parts of the first `half` bytes of an end's memory, in the reverse order. */
+static void cut(const struct end *e, struct srdma_sge *list, uint32_t n,
+		uint32_t half)
+{
+	for (uint32_t i = 0; i < n; i++)
+		list[i] = (struct srdma_sge){
+			.addr = (uintptr_t)e->memory.addr + (n - 1 - i) * half,
+			.length = half,
+			.lkey = e->memory.key,
+		};
+}
+
+void test_lists(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_sge from[SRDMA_SGE_MAX], to[2];
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_SEND, 6);
+	struct srdma_recv_wr receive = { .sg_list = to, .num_sge = 2 };
+
+	cut(&p->a, from, 3, 2);
+	cut(&p->b, to, 2, 3);
+	wr.addr = NULL;
+	wr.sg_list = from;
+	wr.num_sge = 3;
+	memcpy(p->a.memory.addr, "efcdab", 6);
+	ok(srdma_post_recv(p->b.qp, &receive, NULL));
+	pair_run(p, &wr, SRDMA_WC_SEND);
+	pair_next_ok(&p->b, SRDMA_WC_RECV);
+	assert_memory_equal(p->b.memory.addr, "defabc", 6);
+
+	wr.flags |= SRDMA_SEND_INLINE;
+	wr.opcode = SRDMA_WR_RDMA_WRITE;
+	pair_run(p, &wr, SRDMA_WC_RDMA_WRITE);
+	assert_memory_equal(p->b.memory.addr, "abcdef", 6);
+
+	wr.flags = SRDMA_SEND_SIGNALED;
+	wr.opcode = SRDMA_WR_RDMA_READ;
+	cut(&p->a, from, SRDMA_SGE_MAX, 3);
+	from[2].length = 0;
+	wr.num_sge = SRDMA_SGE_MAX;
+	wr.length = (SRDMA_SGE_MAX - 1) * 3;
+	pair_run(p, &wr, SRDMA_WC_RDMA_READ);
+	assert_memory_equal((void *)(uintptr_t)from[0].addr, "abc", 3);
+	assert_memory_equal((void *)(uintptr_t)from[1].addr, "def", 3);
+}
+
 void test_messages(void **state)
 {
 	struct pair *p = *state;

@@ -46,6 +46,34 @@ void test_illegal_requests(void **state)
 	expect_post(p, wr, -EINVAL);
 }
 
+void test_illegal_lists(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_sge list[SRDMA_SGE_MAX + 1];
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_SEND, 0);
+
+	for (unsigned i = 0; i <= SRDMA_SGE_MAX; i++)
+		list[i] = (struct srdma_sge){ (uintptr_t)p->a.memory.addr, 17,
+					      p->a.memory.key };
+	wr.sg_list = list;
+	wr.num_sge = SRDMA_SGE_MAX + 1;
+	expect_post(p, wr, -EINVAL);
+	wr.sg_list = NULL;
+	wr.num_sge = 1;
+	expect_post(p, wr, -EINVAL);
+	wr.sg_list = list;
+	wr.num_sge = SRDMA_SGE_MAX;
+	wr.flags |= SRDMA_SEND_INLINE; /* 476 bytes */
+	expect_post(p, wr, -EMSGSIZE);
+	wr.flags = 0;
+	list[0].length = SRDMA_MESSAGE_MAX;
+	expect_post(p, wr, -EMSGSIZE);
+	list[0].length = list[1].length = 4;
+	wr.num_sge = 2;
+	wr.opcode = SRDMA_WR_ATOMIC_FETCH_AND_ADD;
+	expect_post(p, wr, -EINVAL);
+}
+
 void test_full_queue(void **state)
 {
 	struct pair *p = *state;

@@ -8,6 +8,7 @@
 /* operations.c */
 void test_write_and_read(void **state);
 void test_inline_write_and_fenced_read(void **state);
+void test_lists(void **state);
 void test_messages(void **state);
 void test_write_with_immediate_data(void **state);
 void test_atomics(void **state);
@@ -19,6 +20,7 @@ void test_time_limit_of_a_wait(void **state);
 
 /* refusals.c */
 void test_illegal_requests(void **state);
+void test_illegal_lists(void **state);
 void test_full_queue(void **state);
 void test_wrong_rkey(void **state);
 void test_scope_of_an_identity(void **state);

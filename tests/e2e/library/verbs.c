@@ -18,6 +18,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		each(test_write_and_read),
 		each(test_inline_write_and_fenced_read),
+		each(test_lists),
 		each(test_messages),
 		each(test_write_with_immediate_data),
 		each(test_atomics),
@@ -27,6 +28,7 @@ int main(int argc, char **argv)
 		each(test_notification),
 		each(test_time_limit_of_a_wait),
 		each(test_illegal_requests),
+		each(test_illegal_lists),
 		each(test_full_queue),
 		each(test_wrong_rkey),
 		each(test_scope_of_an_identity),
