@@ -16,6 +16,18 @@ static const uint8_t opcodes[] = {
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = SRDMA_WR_ATOMIC_FETCH_AND_ADD,
 };
 
+/* Copies a list of SGEs. Returns it, or NULL if n is out of range. */
+static const struct srdma_sge *list_of(const struct ibv_sge *from, int n,
+				       struct srdma_sge to[SRDMA_SGE_MAX])
+{
+	if (n < 0 || n > SRDMA_SGE_MAX)
+		return NULL;
+	for (int i = 0; i < n; i++)
+		to[i] = (struct srdma_sge){ from[i].addr, from[i].length,
+					    from[i].lkey };
+	return to;
+}
+
 static unsigned flags_of(const struct verbs_qp *qp, unsigned flags)
 {
 	unsigned out = 0;
@@ -33,19 +45,14 @@ static unsigned flags_of(const struct verbs_qp *qp, unsigned flags)
 static int convert(const struct verbs_qp *qp, const struct ibv_send_wr *from,
 		   struct srdma_send_wr *to)
 {
-	const struct ibv_sge none = { 0 };
-	const struct ibv_sge *sge = from->num_sge ? from->sg_list : &none;
-
 	if (from->opcode >= sizeof(opcodes) || !opcodes[from->opcode] ||
-	    from->num_sge < 0 || from->num_sge > 1)
+	    from->num_sge > (int)qp->cap.max_send_sge)
 		return EINVAL;
 	*to = (struct srdma_send_wr){
 		.wr_id = from->wr_id,
 		.opcode = opcodes[from->opcode],
 		.flags = flags_of(qp, from->send_flags),
-		.addr = (void *)(uintptr_t)sge->addr,
-		.length = sge->length,
-		.lkey = sge->lkey,
+		.num_sge = (uint32_t)from->num_sge,
 		.imm_data = ntohl(from->imm_data),
 		.rkey = from->wr.rdma.rkey,
 		.remote_addr = from->wr.rdma.remote_addr,
@@ -68,10 +75,16 @@ static int post_error(int rc)
 
 static int send_one(struct verbs_qp *qp, const struct ibv_send_wr *wr)
 {
+	struct srdma_sge list[SRDMA_SGE_MAX];
 	struct srdma_send_wr w;
 	int err = convert(qp, wr, &w);
 
-	return err ? err : post_error(srdma_post_send(qp->qp, &w, NULL));
+	if (err)
+		return err;
+	w.sg_list = list_of(wr->sg_list, wr->num_sge, list);
+	if (!w.sg_list)
+		return EINVAL;
+	return post_error(srdma_post_send(qp->qp, &w, NULL));
 }
 
 /* Posts the list at *wr, which becomes the request that failed. */
@@ -115,18 +128,15 @@ int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 
 static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
 {
-	const struct ibv_sge none = { 0 };
-	const struct ibv_sge *sge = wr->num_sge ? wr->sg_list : &none;
+	struct srdma_sge list[SRDMA_SGE_MAX];
 	struct srdma_recv_wr w = {
 		.wr_id = wr->wr_id,
-		.addr = (void *)(uintptr_t)sge->addr,
-		.length = sge->length,
-		.lkey = sge->lkey,
+		.sg_list = list_of(wr->sg_list, wr->num_sge, list),
+		.num_sge = (uint32_t)wr->num_sge,
 	};
-
 	int r;
 
-	if (wr->num_sge < 0 || wr->num_sge > 1)
+	if (!w.sg_list || wr->num_sge > (int)qp->cap.max_recv_sge)
 		return EINVAL;
 	if (qp->recvs == qp->rq)
 		return ENOMEM;

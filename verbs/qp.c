@@ -38,8 +38,10 @@ static int check(const struct ibv_qp_init_attr *a)
 	if (a->qp_type != IBV_QPT_RC || a->srq)
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
-	    cap->max_recv_wr > SRDMA_DEPTH_MAX || cap->max_send_sge > 1 ||
-	    cap->max_recv_sge > 1 || cap->max_inline_data > SRDMA_INLINE_MAX)
+	    cap->max_recv_wr > SRDMA_DEPTH_MAX ||
+	    cap->max_send_sge > SRDMA_SGE_MAX ||
+	    cap->max_recv_sge > SRDMA_SGE_MAX ||
+	    cap->max_inline_data > SRDMA_INLINE_MAX)
 		return EINVAL;
 	return 0;
 }
@@ -109,6 +111,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->rq = init->cap.max_recv_wr ? init->cap.max_recv_wr : 1;
 	qp->sq_sig_all = init->sq_sig_all;
 	init->cap.max_inline_data = SRDMA_INLINE_MAX;
+	if (!init->cap.max_send_sge)
+		init->cap.max_send_sge = 1;
+	if (!init->cap.max_recv_sge)
+		init->cap.max_recv_sge = 1;
 	qp->cap = init->cap;
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);

@@ -162,8 +162,8 @@ def test_device_is_shown(hosts: Hosts) -> None:
     assert "PORT_ACTIVE" in out
 
 
-@pytest.mark.parametrize("name", ["refusals", "extended"])
-def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
+@pytest.mark.parametrize("name", ["refusals", "extended", "loopback"])
+def test_functions(hosts: Hosts, name: str) -> None:
     program = PROGRAMS / name
     if not program.exists():
         pytest.skip(f"no {program}: make host-tests")

@@ -17,7 +17,7 @@ static void test_device(void **state)
 	(void)state;
 	assert_string_equal(ibv_get_device_name(ctx->device), "srdma0");
 	assert_int_equal(ibv_query_device(ctx, &attr), 0);
-	assert_int_equal(attr.max_sge, 1);
+	assert_int_equal(attr.max_sge, 28);
 	assert_int_equal(ibv_query_port(ctx, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
 	assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
@@ -157,8 +157,8 @@ static void test_illegal_queues(void **state)
 		refuse_qp(init, ERR);                                          \
 	} while (0)
 	REFUSE(EOPNOTSUPP, qp_type, IBV_QPT_UD);
-	REFUSE(EINVAL, cap.max_send_sge, 2);
-	REFUSE(EINVAL, cap.max_recv_sge, 2);
+	REFUSE(EINVAL, cap.max_send_sge, 29);
+	REFUSE(EINVAL, cap.max_recv_sge, 29);
 	REFUSE(EINVAL, cap.max_send_wr, 4097);
 	REFUSE(EINVAL, cap.max_recv_wr, 4097);
 	REFUSE(EINVAL, cap.max_inline_data, 449);

@@ -1,0 +1,350 @@
+/*
+ * Two QPs of one program, which are connected to each other over the wire of the
+ * worker (docs/run.md 4). tests/e2e/test_run.py starts it by `srdma run`.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdlib.h>
+
+enum { DEPTH = 16, MEMORY = 1 << 20, PARTS = 28 };
+
+static const int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+
+/* One end. Its second half receives. */
+struct end {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+static struct end ends[2];
+
+static int open_device(void **state)
+{
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	(void)state;
+	if (!list || n != 1)
+		return -1;
+	ctx = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	return pd ? ibv_query_gid(ctx, 1, 0, &gid) : -1;
+}
+
+static int close_device(void **state)
+{
+	(void)state;
+	return ibv_dealloc_pd(pd) ? -1 : ibv_close_device(ctx);
+}
+
+/* --- two ends that are connected ---------------------------------------------- */
+
+static void open_end(struct end *e)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { DEPTH, DEPTH, PARTS, PARTS, 0 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	e->memory = aligned_alloc(4096, MEMORY);
+	assert_non_null(e->memory);
+	memset(e->memory, 0, MEMORY);
+	e->mr = ibv_reg_mr(pd, e->memory, MEMORY, all_rights);
+	assert_non_null(e->mr);
+	e->cq = ibv_create_cq(ctx, 2 * DEPTH, NULL, NULL, 0);
+	assert_non_null(e->cq);
+	init.send_cq = init.recv_cq = e->cq;
+	e->qp = ibv_create_qp(pd, &init);
+	assert_non_null(e->qp);
+}
+
+static void close_end(struct end *e)
+{
+	assert_int_equal(ibv_destroy_qp(e->qp), 0);
+	assert_int_equal(ibv_destroy_cq(e->cq), 0);
+	assert_int_equal(ibv_dereg_mr(e->mr), 0);
+	free(e->memory);
+}
+
+static void to_init(struct end *e, unsigned rights)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+				    .port_num = 1,
+				    .qp_access_flags = rights };
+
+	assert_int_equal(ibv_modify_qp(e->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					       IBV_QP_PORT |
+					       IBV_QP_ACCESS_FLAGS),
+			 0);
+}
+
+static void to_rts(struct end *e, const struct end *peer)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.dest_qp_num = peer->qp->qp_num,
+		.path_mtu = IBV_MTU_4096,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = gid },
+		.timeout = 18,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+	};
+
+	assert_int_equal(ibv_modify_qp(e->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_AV |
+					       IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC |
+					       IBV_QP_MIN_RNR_TIMER),
+			 0);
+	attr.qp_state = IBV_QPS_RTS;
+	assert_int_equal(
+		ibv_modify_qp(e->qp, &attr,
+			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				      IBV_QP_MAX_QP_RD_ATOMIC),
+		0);
+}
+
+/* rights: of the peer at ends[1]. */
+static void connect_ends(unsigned rights)
+{
+	to_init(&ends[0], (unsigned)all_rights);
+	to_init(&ends[1], rights);
+	to_rts(&ends[0], &ends[1]);
+	to_rts(&ends[1], &ends[0]);
+}
+
+static int open_ends(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		open_end(&ends[i]);
+	return 0;
+}
+
+static int close_ends(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		close_end(&ends[i]);
+	return 0;
+}
+
+/* The next completion of an end. */
+static struct ibv_wc next_of(struct end *e)
+{
+	struct ibv_wc wc;
+	int n = 0;
+
+	while (!n)
+		n = ibv_poll_cq(e->cq, 1, &wc);
+	assert_int_equal(n, 1);
+	return wc;
+}
+
+static void expect(struct end *e, uint64_t id, enum ibv_wc_status status)
+{
+	const struct ibv_wc wc = next_of(e);
+
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.status, status);
+}
+
+static int post(struct end *e, struct ibv_send_wr wr)
+{
+	struct ibv_send_wr *bad;
+
+	wr.send_flags |= IBV_SEND_SIGNALED;
+	return ibv_post_send(e->qp, &wr, &bad);
+}
+
+static int post_recv(struct end *e, struct ibv_recv_wr wr)
+{
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_recv(e->qp, &wr, &bad);
+}
+
+/* A request of ends[0] for the beginning of the memory of ends[1]. */
+static struct ibv_send_wr request(enum ibv_wr_opcode opcode,
+				  struct ibv_sge *list, int n)
+{
+	return (struct ibv_send_wr){
+		.wr_id = 1,
+		.opcode = opcode,
+		.sg_list = list,
+		.num_sge = n,
+		.wr.rdma = { .remote_addr = (uintptr_t)ends[1].memory,
+			     .rkey = ends[1].mr->rkey },
+	};
+}
+
+/* --- several SGEs ---------------------------------------------------------------- */
+
+/* Cuts len bytes into n parts, apart in the memory of the end. */
+static void cut(const struct end *e, struct ibv_sge *list, int n, uint32_t len)
+{
+	const uint32_t each = len / (uint32_t)n;
+
+	for (int i = 0; i < n; i++) {
+		list[i] = (struct ibv_sge){
+			.addr = (uintptr_t)e->memory +
+				(uint32_t)i * (each + 64 + PARTS),
+			.length = i + 1 < n ? each : len - (uint32_t)i * each,
+			.lkey = e->mr->lkey,
+		};
+	}
+}
+
+static void fill(const struct ibv_sge *list, int n)
+{
+	unsigned char value = 1;
+
+	for (int i = 0; i < n; i++)
+		for (uint32_t k = 0; k < list[i].length; k++, value += 7)
+			((unsigned char *)(uintptr_t)list[i].addr)[k] = value;
+}
+
+static void check(const struct ibv_sge *list, int n)
+{
+	unsigned char value = 1;
+
+	for (int i = 0; i < n; i++)
+		for (uint32_t k = 0; k < list[i].length; k++, value += 7)
+			assert_int_equal(
+				((unsigned char *)(uintptr_t)list[i].addr)[k],
+				value);
+}
+
+static void test_lists(void **state)
+{
+	static const uint32_t sizes[] = { 28, 1000, 4096, 100000 };
+	struct ibv_sge from[PARTS], to[PARTS], whole;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	for (unsigned i = 0; i < 4; i++)
+		for (int n = 1; n <= PARTS; n += 9) {
+			cut(&ends[0], from, n, sizes[i]);
+			cut(&ends[1], &whole, 1, sizes[i]);
+			memset(ends[1].memory, 0, MEMORY);
+			fill(from, n);
+			assert_int_equal(
+				post(&ends[0],
+				     request(IBV_WR_RDMA_WRITE, from, n)),
+				0);
+			expect(&ends[0], 1, IBV_WC_SUCCESS);
+			check(&whole, 1);
+			memset(ends[0].memory, 0, MEMORY);
+			assert_int_equal(
+				post(&ends[0],
+				     request(IBV_WR_RDMA_READ, from, n)),
+				0);
+			expect(&ends[0], 1, IBV_WC_SUCCESS);
+			check(from, n);
+			cut(&ends[1], to, PARTS + 1 - n, sizes[i]);
+			assert_int_equal(
+				post_recv(&ends[1],
+					  (struct ibv_recv_wr){
+						  .wr_id = 2,
+						  .sg_list = to,
+						  .num_sge = PARTS + 1 - n }),
+				0);
+			assert_int_equal(
+				post(&ends[0], request(IBV_WR_SEND, from, n)),
+				0);
+			expect(&ends[0], 1, IBV_WC_SUCCESS);
+			expect(&ends[1], 2, IBV_WC_SUCCESS);
+			check(to, PARTS + 1 - n);
+		}
+}
+
+/* Inline data of several parts. */
+static void test_inline_list(void **state)
+{
+	struct ibv_sge from[PARTS], whole;
+	struct ibv_send_wr wr;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	cut(&ends[0], from, 5, 448);
+	cut(&ends[1], &whole, 1, 448);
+	fill(from, 5);
+	wr = request(IBV_WR_RDMA_WRITE, from, 5);
+	wr.send_flags = IBV_SEND_INLINE;
+	for (int i = 0; i < 5; i++)
+		from[i].lkey = 0;
+	assert_int_equal(post(&ends[0], wr), 0);
+	expect(&ends[0], 1, IBV_WC_SUCCESS);
+	check(&whole, 1);
+	from[4].length++;
+	assert_int_equal(post(&ends[0], wr), EMSGSIZE);
+}
+
+static void test_refused_lists(void **state)
+{
+	struct ibv_sge from[PARTS + 1];
+	struct ibv_send_wr wr;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	cut(&ends[0], from, PARTS, 1000);
+	from[PARTS] = from[0];
+	wr = request(IBV_WR_SEND, from, PARTS + 1);
+	assert_int_equal(post(&ends[0], wr), EINVAL);
+	wr.num_sge = -1;
+	assert_int_equal(post(&ends[0], wr), EINVAL);
+	from[0].length = from[1].length = 1u << 30;
+	wr.num_sge = 2;
+	assert_int_equal(post(&ends[0], wr), EMSGSIZE);
+	from[0].length = from[1].length = 4;
+	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	assert_int_equal(post(&ends[0], wr), EINVAL);
+}
+
+/* One SGE of a list names memory that is in no region. */
+static void test_list_with_a_wrong_key(void **state)
+{
+	struct ibv_sge from[3];
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	cut(&ends[0], from, 3, 3000);
+	from[2].lkey++;
+	assert_int_equal(post(&ends[0], request(IBV_WR_RDMA_WRITE, from, 3)),
+			 0);
+	expect(&ends[0], 1, IBV_WC_LOC_PROT_ERR);
+}
+
+#define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_lists),
+		TEST(test_inline_list),
+		TEST(test_refused_lists),
+		TEST(test_list_with_a_wrong_key),
+	};
+
+	return cmocka_run_group_tests(tests, open_device, close_device);
+}
