@@ -11,6 +11,12 @@ enum { DEFAULT_DEPTH = 128 };
 
 _Static_assert((int)SRDMA_INLINE_MAX == (int)SRDMA_MAX_INLINE, "inline");
 _Static_assert((int)SRDMA_MESSAGE_MAX == (int)SRDMA_MAX_MESSAGE, "message");
+_Static_assert((int)SRDMA_QP_MASK_ACCESS == (int)SRDMA_QP_FIELD_ACCESS &&
+		       (int)SRDMA_QP_MASK_TIMEOUT ==
+			       (int)SRDMA_QP_FIELD_TIMEOUT &&
+		       (unsigned)SRDMA_TIMEOUT_NONE ==
+			       (unsigned)SRDMA_NO_TIMEOUT,
+	       "MODIFY");
 _Static_assert((int)SRDMA_SGE_MAX == (int)SRDMA_MAX_SGES, "SGEs");
 _Static_assert((int)SRDMA_DEPTH_MAX == (int)SRDMA_HOST_MAX_DEPTH, "depth");
 _Static_assert((int)SRDMA_WR_RDMA_WRITE == (int)SRDMA_DESC_WRITE &&
@@ -142,6 +148,18 @@ int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason)
 	qp->status = SRDMA_QP_STATUS_ERROR;
 	qp->reason = reason;
 	return srdma_host_qp_fail(qp->pd->host, qp->made.qp.qpn, reason);
+}
+
+int srdma_modify_qp(struct srdma_qp *qp, const struct srdma_qp_mod *mod,
+		    unsigned mask)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_MODIFY };
+
+	m.modify = (struct srdma_qp_change){ .qpn = qp->made.qp.qpn,
+					     .fields = mask,
+					     .access = mod->access,
+					     .timeout_ms = mod->timeout_ms };
+	return srdma_pd_call(qp->pd, &m, NULL);
 }
 
 void srdma_query_qp(const struct srdma_qp *qp, struct srdma_qp_query *query)

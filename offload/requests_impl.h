@@ -45,6 +45,7 @@ int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);
 int requests_qp_life(struct call *c);
+int requests_qp_modify(struct call *c);
 int requests_qp_prove(struct call *c);
 
 int requests_agent(struct call *c);

@@ -1,5 +1,5 @@
 /*
- * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
+ * Requests about QPs: INIT, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
  * key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE, LIFE
  * (local-interface.md 3).
  */
@@ -22,6 +22,17 @@ int requests_qp_init(struct call *c)
 		return requests_refused(c, rc);
 	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
 	return 0;
+}
+
+int requests_qp_modify(struct call *c)
+{
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, c->in.modify.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_modify(c->q->p.relay, leg, &c->in.modify);
+	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 
 int requests_qp_secret(struct call *c)

@@ -63,6 +63,7 @@ class Kind(IntEnum):
     USAGE = 27
     QPS = 28
     WITHDRAW = 29
+    MODIFY = 30
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -96,6 +97,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.USAGE: 8,
     Kind.QPS: 8,
     Kind.WITHDRAW: 8,
+    Kind.MODIFY: 16,
 }
 
 

@@ -62,6 +62,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_USAGE = 27,
 	SRDMA_CTL_QPS = 28,
 	SRDMA_CTL_WITHDRAW = 29,
+	SRDMA_CTL_MODIFY = 30,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -281,6 +282,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_wait_answer wait;
 		struct srdma_ctl_end end;
 		struct srdma_ctl_life life;
+		struct srdma_qp_change modify;
 		struct srdma_ctl_agent agent;
 		struct srdma_ctl_restrict restrict_;
 		struct srdma_ctl_stats_answer stats;

@@ -182,6 +182,14 @@ static const struct srdma_ctl_field life[] = {
 	STOP,
 };
 
+static const struct srdma_ctl_field modify[] = {
+	F(UINT, modify.qpn),
+	F(UINT, modify.fields),
+	F(UINT, modify.access),
+	F(UINT, modify.timeout_ms),
+	STOP,
+};
+
 static const struct srdma_ctl_field prove[] = {
 	F(UINT, prove.qpn),	 F(UINT, prove.check),	PAD(3),
 	F(BYTES, prove.context), F(BYTES, prove.proof), STOP,
@@ -281,6 +289,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_USAGE] = { "USAGE", { adopt, usage_answer } },
 	[SRDMA_CTL_QPS] = { "QPS", { adopt, qps_answer } },
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { dereg_mr, empty } },
+	[SRDMA_CTL_MODIFY] = { "MODIFY", { modify, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "memory/rights.h"
 #include "path/path.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
@@ -276,5 +277,50 @@ int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 		return -EINPROGRESS;
 	}
 	srdma_relay_forget(qp);
+	return 0;
+}
+
+static int check_change(struct srdma_relay *r, const struct srdma_qp_change *c)
+{
+	const uint32_t fields = SRDMA_QP_FIELD_ACCESS | SRDMA_QP_FIELD_TIMEOUT;
+
+	if (!c->fields || (c->fields & ~fields))
+		return srdma_relay_refuse(r, -EINVAL,
+					  "fields 0x%x: known are 1 and 2",
+					  c->fields);
+	if ((c->fields & SRDMA_QP_FIELD_ACCESS) &&
+	    (c->access & ~(uint32_t)SRDMA_RIGHTS_REMOTE))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"access 0x%x: the rights of a QP are REMOTE_WRITE 2, REMOTE_READ 4 and REMOTE_ATOMIC 8",
+			c->access);
+	if ((c->fields & SRDMA_QP_FIELD_TIMEOUT) &&
+	    (!c->timeout_ms || (c->timeout_ms > SRDMA_MAX_TIMEOUT_MS &&
+				c->timeout_ms != SRDMA_NO_TIMEOUT)))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a timeout of %u ms: it must be 1 to %u, or 2^32 - 1 for none",
+			c->timeout_ms, SRDMA_MAX_TIMEOUT_MS);
+	return 0;
+}
+
+/* RFC 5042 R6.3.5-1 */
+int srdma_relay_qp_modify(struct srdma_relay *r, struct srdma_leg *leg,
+			  const struct srdma_qp_change *change)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, change->qpn);
+	int err = check_change(r, change);
+
+	if (!qp)
+		return -ENOENT;
+	if (err)
+		return err;
+	if (change->fields & SRDMA_QP_FIELD_ACCESS)
+		srdma_responder_set_access(qp, change->access);
+	if (change->fields & SRDMA_QP_FIELD_TIMEOUT)
+		srdma_requester_set_timeout(
+			qp, change->timeout_ms == SRDMA_NO_TIMEOUT
+				    ? SRDMA_NEVER
+				    : change->timeout_ms * SRDMA_MS);
 	return 0;
 }

@@ -141,6 +141,12 @@ static int keep_behind(struct srdma_requester *rq, uint64_t id,
 	return 0;
 }
 
+static uint64_t deadline_of(const struct srdma_requester *rq)
+{
+	return rq->timeout == SRDMA_NEVER ? SRDMA_NEVER
+					  : rq->env->now + rq->timeout;
+}
+
 void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 			const uint8_t *behind)
 {
@@ -155,7 +161,7 @@ void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 	*w = (struct srdma_wqe){ .id = d->id,
 				 .local_addr = d->local_addr,
 				 .remote_addr = d->remote_addr,
-				 .deadline = rq->env->now + rq->timeout,
+				 .deadline = deadline_of(rq),
 				 .length = d->length,
 				 .local_key = d->local_key,
 				 .rkey = d->rkey,

@@ -253,6 +253,11 @@ int srdma_requester_create(struct srdma_qp *qp,
 	return rq->sq ? 0 : -ENOMEM;
 }
 
+void srdma_requester_set_timeout(struct srdma_qp *qp, uint64_t timeout)
+{
+	srdma_qp_requester(qp)->timeout = timeout;
+}
+
 void srdma_requester_begin(struct srdma_qp *qp,
 			   const struct srdma_requester_params *params)
 {

@@ -37,6 +37,9 @@ struct srdma_requester_params {
 	uint32_t response_mtu; /* of a response */
 	uint32_t peer_window;  /* packets that the peer takes unacknowledged */
 };
+/* Time limit of the requests that are posted from now on, ns; SRDMA_NEVER:
+ * none. */
+void srdma_requester_set_timeout(struct srdma_qp *qp, uint64_t timeout);
 /* KEYS: the peer's limits are known. */
 void srdma_requester_begin(struct srdma_qp *qp,
 			   const struct srdma_requester_params *params);

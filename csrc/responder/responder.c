@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ledger/ledger.h"
+#include "memory/rights.h"
 #include "path/connect.h"
 #include "responder/responder_impl.h"
 #include "session/session.h"
@@ -256,10 +257,16 @@ int srdma_responder_create(struct srdma_qp *qp, uint32_t depth)
 	srdma_atomic_create(&rs->atomics, &rs->env->tables,
 			    SRDMA_ATOMIC_RESULTS);
 	rs->reorder.pool = rs->env->reorder;
+	rs->access = SRDMA_RIGHTS_REMOTE;
 	rs->rq_depth = depth;
 	rs->rq_mask = room - 1;
 	rs->rq = calloc(room, sizeof(*rs->rq));
 	return rs->rq ? 0 : -ENOMEM;
+}
+
+void srdma_responder_set_access(struct srdma_qp *qp, uint32_t access)
+{
+	srdma_qp_responder(qp)->access = access;
 }
 
 void srdma_responder_begin(struct srdma_qp *qp, uint32_t mtu)

@@ -29,6 +29,9 @@ enum {
 /* depth: of the receive queue. 0 or -ENOMEM. */
 int srdma_responder_create(struct srdma_qp *qp, uint32_t depth);
 void srdma_responder_destroy(struct srdma_qp *qp);
+/* Rights of the peer on this QP, remote flags of enum srdma_access. At first
+ * all. */
+void srdma_responder_set_access(struct srdma_qp *qp, uint32_t access);
 
 /* KEYS: the QP has a session. mtu: payload of a response, bytes. */
 void srdma_responder_begin(struct srdma_qp *qp, uint32_t mtu);

@@ -85,6 +85,7 @@ struct srdma_responder {
 	uint32_t slots_ready; /* of these: may be answered */
 	uint32_t slots_fetched; /* of these: all responses are in the list */
 	struct srdma_op_list responses;
+	uint32_t access; /* of the peer: remote flags of enum srdma_access */
 	uint32_t response_mtu; /* the smaller mtu of both ends */
 
 	uint8_t refusing; /* reason of a NAK that waits for earlier requests, or 0 */

@@ -47,6 +47,25 @@ int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
  */
 int srdma_destroy_qp(struct srdma_qp *qp);
 
+enum srdma_qp_mask { SRDMA_QP_MASK_ACCESS = 1, SRDMA_QP_MASK_TIMEOUT = 2 };
+enum { SRDMA_TIMEOUT_NONE = 0xffffffff };
+
+struct srdma_qp_mod {
+	/* Rights of the peer on this QP: SRDMA_ACCESS_REMOTE_*, or-ed. At first
+	 * all. The rights of a region limit it too. */
+	uint32_t access;
+	/* Time limit of requests that are posted from now on, 1 to 600,000;
+	 * SRDMA_TIMEOUT_NONE: they wait as long as the QP lives. */
+	uint32_t timeout_ms;
+};
+
+/*
+ * Changes the attributes that mask names (enum srdma_qp_mask, or-ed;
+ * docs/local-interface.md 3.6, MODIFY). -EINVAL: mask, or an attribute.
+ */
+int srdma_modify_qp(struct srdma_qp *qp, const struct srdma_qp_mod *mod,
+		    unsigned mask);
+
 enum srdma_qp_status {
 	SRDMA_QP_STATUS_INIT = 0,
 	SRDMA_QP_STATUS_CONNECTED = 1,

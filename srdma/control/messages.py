@@ -48,6 +48,7 @@ class Kind(IntEnum):
     USAGE = control.KINDS["USAGE"]
     QPS = control.KINDS["QPS"]
     WITHDRAW = control.KINDS["WITHDRAW"]
+    MODIFY = control.KINDS["MODIFY"]
 
 
 class Direction(IntEnum):

@@ -421,6 +421,8 @@ static unsigned request_of_user(const struct scene *s, unsigned i,
 		{ .kind = SRDMA_CTL_EXPIRE, .qpn = qpn },
 		{ .kind = SRDMA_CTL_LIFE,
 		  .life = { .qpn = qpn, .seconds = 1 } },
+		{ .kind = SRDMA_CTL_MODIFY,
+		  .modify = { .qpn = qpn, .fields = 1 } },
 		{ .kind = SRDMA_CTL_DESTROY, .qpn = qpn },
 	};
 

@@ -58,6 +58,7 @@ static const struct {
 	[SRDMA_CTL_USAGE] = { "USAGE", { FIXED(8), FIXED(1128) } },
 	[SRDMA_CTL_QPS] = { "QPS", { FIXED(8), FIXED(376) } },
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { FIXED(8), FIXED(0) } },
+	[SRDMA_CTL_MODIFY] = { "MODIFY", { FIXED(16), FIXED(0) } },
 #undef FIXED
 };
 
@@ -368,6 +369,21 @@ static void test_life_layout(void **state)
 	assert_memory_equal(&back, &m, sizeof(m));
 }
 
+static void test_modify_layout(void **state)
+{
+	uint8_t out[SRDMA_CTL_MAX];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_MODIFY }, back;
+
+	(void)state;
+	m.modify = (struct srdma_qp_change){ 0x010203, 3, 6, 0x11223344 };
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 28);
+	assert_memory_equal(out, "\0\x1e", 2);
+	assert_memory_equal(out + 12,
+			    "\0\1\2\3\0\0\0\3\0\0\0\6\x11\x22\x33\x44", 16);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 28), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+}
+
 static void test_prove_layout(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
@@ -631,6 +647,7 @@ int main(void)
 		cmocka_unit_test(test_revoke_layout),
 		cmocka_unit_test(test_rekey_layout),
 		cmocka_unit_test(test_life_layout),
+		cmocka_unit_test(test_modify_layout),
 		cmocka_unit_test(test_prove_layout),
 		cmocka_unit_test(test_keep_and_adopt_layout),
 		cmocka_unit_test(test_reserved_bytes_must_be_zero),

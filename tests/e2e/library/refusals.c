@@ -128,6 +128,28 @@ void test_wrong_rkey(void **state)
 	assert_int_equal(wc.status, SRDMA_WC_WR_FLUSH_ERR);
 }
 
+/* Rights of the peer on a QP, whose region has all. */
+void test_rights_of_a_qp(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_RDMA_READ, 8);
+	struct srdma_qp_mod mod = { .access = SRDMA_ACCESS_REMOTE_READ };
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_modify_qp(p->b.qp, &mod, 0), -EINVAL);
+	assert_int_equal(srdma_modify_qp(p->b.qp, &mod, SRDMA_QP_MASK_TIMEOUT),
+			 -EINVAL);
+	mod.timeout_ms = SRDMA_TIMEOUT_NONE;
+	ok(srdma_modify_qp(p->b.qp, &mod,
+			   SRDMA_QP_MASK_ACCESS | SRDMA_QP_MASK_TIMEOUT));
+	pair_run(p, &wr, SRDMA_WC_RDMA_READ);
+	wr.opcode = SRDMA_WR_RDMA_WRITE;
+	ok(srdma_post_send(p->a.qp, &wr, NULL));
+	wc = pair_next(&p->a);
+	assert_int_equal(wc.status, SRDMA_WC_REM_ACCESS_ERR);
+	assert_int_equal(wc.vendor_err, SRDMA_REASON_NO_RIGHT);
+}
+
 /* A region of b for the identity of a, then one for another. */
 void test_scope_of_an_identity(void **state)
 {

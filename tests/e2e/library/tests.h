@@ -23,6 +23,7 @@ void test_illegal_requests(void **state);
 void test_illegal_lists(void **state);
 void test_full_queue(void **state);
 void test_wrong_rkey(void **state);
+void test_rights_of_a_qp(void **state);
 void test_scope_of_an_identity(void **state);
 void test_withdrawn_region(void **state);
 void test_destroyed_peer(void **state);

@@ -31,6 +31,7 @@ int main(int argc, char **argv)
 		each(test_illegal_lists),
 		each(test_full_queue),
 		each(test_wrong_rkey),
+		each(test_rights_of_a_qp),
 		each(test_scope_of_an_identity),
 		each(test_withdrawn_region),
 		each(test_destroyed_peer),
