@@ -170,6 +170,13 @@ void verbs_loss_event(struct verbs_qp *qp, uint32_t reason);
 /* The QP is in error, and the program knows: what is held goes into the CQ. */
 void verbs_loss_known(struct verbs_qp *qp);
 
+/* --- attr.c --------------------------------------------------------------------- */
+
+/* Checks attributes of the QP, and tells the worker those of the mask that it
+ * enforces. 0 or errno. */
+int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *attr,
+		    int mask);
+
 /* --- connect.c ------------------------------------------------------------------ */
 
 /* The QP goes to RTR: requests keys for it. 0 or errno. */

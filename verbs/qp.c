@@ -65,6 +65,7 @@ static int join(struct verbs_qp *qp)
 	return err;
 }
 
+/* Makes the QP of the worker. 0 or errno. */
 static int make(struct verbs_qp *qp)
 {
 	struct verbs_pd *pd = (struct verbs_pd *)qp->ibv.pd;
@@ -80,11 +81,35 @@ static int make(struct verbs_qp *qp)
 	err = join(qp);
 	if (err) {
 		srdma_destroy_qp(qp->qp);
+		qp->qp = NULL;
 		return err;
 	}
 	qp->next = root->qps[bucket_of(query.qp_num)];
 	root->qps[bucket_of(query.qp_num)] = qp;
-	pd->users++;
+	return 0;
+}
+
+/* Ends the QP of the worker, if there is one, with all its completions. 0 or
+ * errno. */
+static int end(struct verbs_qp *qp)
+{
+	struct verbs_root *root = verbs_root_of(qp->ibv.context);
+	struct verbs_qp **at = &root->qps[bucket_of(qp->ibv.qp_num)];
+	int r = srdma_destroy_qp(qp->qp);
+
+	if (r || !qp->qp)
+		return verbs_error(r);
+	/* After the QP, so that the peer gets all that was sent. */
+	srdma_disconnect(qp->connection);
+	qp->connection = NULL;
+	qp->qp = NULL;
+	while (*at != qp)
+		at = &(*at)->next;
+	*at = qp->next;
+	verbs_cq_leave((struct verbs_cq *)qp->ibv.send_cq, qp->sq,
+		       qp->ibv.qp_num);
+	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->rq,
+		       qp->ibv.qp_num);
 	return 0;
 }
 
@@ -121,6 +146,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	pthread_mutex_lock(&root->lock);
 	qp->flushed = calloc(qp->rq, sizeof(*qp->flushed));
 	err = qp->flushed ? make(qp) : ENOMEM;
+	if (!err)
+		((struct verbs_pd *)pd)->users++;
 	pthread_mutex_unlock(&root->lock);
 	if (!err)
 		return &qp->ibv;
@@ -129,36 +156,19 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return verbs_null(err);
 }
 
-static void forget(struct verbs_root *root, struct verbs_qp *qp)
-{
-	struct verbs_qp **at = &root->qps[bucket_of(qp->ibv.qp_num)];
-
-	while (*at != qp)
-		at = &(*at)->next;
-	*at = qp->next;
-	verbs_cq_leave((struct verbs_cq *)qp->ibv.send_cq, qp->sq,
-		       qp->ibv.qp_num);
-	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->rq,
-		       qp->ibv.qp_num);
-	((struct verbs_pd *)qp->ibv.pd)->users--;
-}
-
 int ibv_destroy_qp(struct ibv_qp *ibv)
 {
 	struct verbs_qp *qp = (struct verbs_qp *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
-	int r;
+	int err;
 
 	pthread_mutex_lock(&root->lock);
-	r = srdma_destroy_qp(qp->qp);
-	if (!r) {
-		/* After the QP, so that the peer gets all that was sent. */
-		srdma_disconnect(qp->connection);
-		forget(root, qp);
-	}
+	err = end(qp);
+	if (!err)
+		((struct verbs_pd *)ibv->pd)->users--;
 	pthread_mutex_unlock(&root->lock);
-	if (r)
-		return verbs_error(r);
+	if (err)
+		return err;
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	verbs_batch_free(qp->batch);
@@ -185,6 +195,24 @@ static int to_error(struct verbs_qp *qp)
 	if (!r)
 		verbs_loss_known(qp);
 	return verbs_error(r);
+}
+
+/*
+ * The worker has no state before INIT, so its QP is made anew, under another
+ * QPN. If that fails, the QP is in RESET without one, and the next change of the
+ * QP tries again.
+ */
+static int to_reset(struct verbs_qp *qp)
+{
+	int err = end(qp);
+
+	if (err)
+		return err;
+	qp->ibv.state = IBV_QPS_RESET;
+	qp->attr = (struct ibv_qp_attr){ 0 };
+	qp->connecting = qp->peer_gone = 0;
+	qp->recvs = qp->held = 0;
+	return make(qp);
 }
 
 static int nothing(struct verbs_qp *qp)
@@ -216,6 +244,11 @@ static const struct transition {
 	{ IBV_QPS_RTR, IBV_QPS_ERR, 0, to_error },
 	{ IBV_QPS_RTS, IBV_QPS_ERR, 0, to_error },
 	{ IBV_QPS_ERR, IBV_QPS_ERR, 0, nothing },
+	{ IBV_QPS_RESET, IBV_QPS_RESET, 0, nothing },
+	{ IBV_QPS_INIT, IBV_QPS_RESET, 0, to_reset },
+	{ IBV_QPS_RTR, IBV_QPS_RESET, 0, to_reset },
+	{ IBV_QPS_RTS, IBV_QPS_RESET, 0, to_reset },
+	{ IBV_QPS_ERR, IBV_QPS_RESET, 0, to_reset },
 };
 
 static const struct transition *find(enum ibv_qp_state from,
@@ -257,12 +290,19 @@ static int modify(struct verbs_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	const enum ibv_qp_state to =
 		mask & IBV_QP_STATE ? attr->qp_state : from;
 	const struct transition *t = find(from, to);
+	struct ibv_qp_attr next = qp->attr;
 	int err;
 
 	if ((mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from) || !t ||
 	    (mask & t->needs) != t->needs)
 		return EINVAL;
-	keep(&qp->attr, attr, mask);
+	keep(&next, attr, mask);
+	err = qp->qp ? 0 : make(qp);
+	if (!err && to != IBV_QPS_ERR && to != IBV_QPS_RESET)
+		err = verbs_attr_tell(qp, &next, mask);
+	if (err)
+		return err;
+	qp->attr = next;
 	err = t->run(qp);
 	if (!err)
 		qp->ibv.state = to;

@@ -335,6 +335,153 @@ static void test_list_with_a_wrong_key(void **state)
 	expect(&ends[0], 1, IBV_WC_LOC_PROT_ERR);
 }
 
+/* --- what the peer may do ------------------------------------------------------------ */
+
+static const struct {
+	unsigned rights; /* of the QP of ends[1] */
+	enum ibv_wr_opcode opcode;
+	enum ibv_wc_status status;
+} row_of[] = {
+	{ 0, IBV_WR_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR },
+	{ 0, IBV_WR_RDMA_READ, IBV_WC_REM_ACCESS_ERR },
+	{ 0, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_REM_ACCESS_ERR },
+	{ 0, IBV_WR_SEND, IBV_WC_SUCCESS },
+	{ IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR },
+	{ IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ, IBV_WC_SUCCESS },
+	{ IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_WRITE, IBV_WC_SUCCESS },
+	{ IBV_ACCESS_REMOTE_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD,
+	  IBV_WC_REM_ACCESS_ERR },
+	{ IBV_ACCESS_REMOTE_ATOMIC, IBV_WR_ATOMIC_FETCH_AND_ADD,
+	  IBV_WC_SUCCESS },
+};
+
+/* All rights of the region do not help where the QP lacks one. */
+static void test_rights_of_a_qp(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < sizeof(row_of) / sizeof(*row_of); i++) {
+		struct ibv_sge one;
+		struct ibv_send_wr wr = request(row_of[i].opcode, &one, 1);
+
+		open_ends(NULL);
+		cut(&ends[0], &one, 1, 8);
+		wr.wr.rdma.remote_addr = (uintptr_t)ends[1].memory;
+		wr.wr.rdma.rkey = ends[1].mr->rkey;
+		if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			wr.wr.atomic.remote_addr = (uintptr_t)ends[1].memory;
+			wr.wr.atomic.rkey = ends[1].mr->rkey;
+		}
+		connect_ends(row_of[i].rights);
+		one.lkey = ends[0].mr->lkey;
+		assert_int_equal(
+			post_recv(&ends[1], (struct ibv_recv_wr){ .wr_id = 2 }),
+			0);
+		if (wr.opcode == IBV_WR_SEND)
+			wr.num_sge = 0;
+		assert_int_equal(post(&ends[0], wr), 0);
+		expect(&ends[0], 1, row_of[i].status);
+		close_ends(NULL);
+	}
+}
+
+/* The rights of a QP may change while it works. */
+static void test_rights_change(void **state)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags =
+					    IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_sge one;
+
+	(void)state;
+	connect_ends(0);
+	cut(&ends[0], &one, 1, 8);
+	assert_int_equal(ibv_modify_qp(ends[1].qp, &attr, IBV_QP_ACCESS_FLAGS),
+			 0);
+	assert_int_equal(post(&ends[0], request(IBV_WR_RDMA_WRITE, &one, 1)),
+			 0);
+	expect(&ends[0], 1, IBV_WC_SUCCESS);
+	assert_int_equal(post(&ends[0], request(IBV_WR_RDMA_READ, &one, 1)), 0);
+	expect(&ends[0], 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* --- RESET -------------------------------------------------------------------------- */
+
+static void to_reset(struct end *e)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_init_attr init;
+
+	assert_int_equal(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_RESET);
+	assert_int_equal(attr.dest_qp_num, 0);
+	assert_int_equal(init.cap.max_send_sge, PARTS);
+}
+
+/* A QP that was reset connects again. Earlier requests and receives are gone. */
+static void test_reset(void **state)
+{
+	struct ibv_sge one;
+	struct ibv_wc wc;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		connect_ends((unsigned)all_rights);
+		cut(&ends[0], &one, 1, 100);
+		fill(&one, 1);
+		assert_int_equal(
+			post(&ends[0], request(IBV_WR_RDMA_WRITE, &one, 1)), 0);
+		expect(&ends[0], 1, IBV_WC_SUCCESS);
+		assert_memory_equal(ends[1].memory, ends[0].memory, 100);
+		memset(ends[1].memory, 0, 100);
+		for (int k = 0; k < DEPTH; k++)
+			assert_int_equal(
+				post_recv(&ends[1],
+					  (struct ibv_recv_wr){ .wr_id = 9 }),
+				0);
+		for (int k = 0; k < 2; k++)
+			to_reset(&ends[k]);
+		assert_int_equal(ibv_poll_cq(ends[0].cq, 1, &wc), 0);
+		assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 0);
+		assert_int_equal(post_recv(&ends[1], (struct ibv_recv_wr){ 0 }),
+				 EINVAL);
+	}
+}
+
+/* A failed QP works again after RESET. */
+static void test_reset_after_an_error(void **state)
+{
+	struct ibv_sge one;
+
+	(void)state;
+	connect_ends(0);
+	cut(&ends[0], &one, 1, 100);
+	assert_int_equal(post(&ends[0], request(IBV_WR_RDMA_WRITE, &one, 1)),
+			 0);
+	expect(&ends[0], 1, IBV_WC_REM_ACCESS_ERR);
+	for (int i = 0; i < 2; i++) {
+		to_reset(&ends[i]);
+		to_reset(&ends[i]);
+	}
+	connect_ends((unsigned)all_rights);
+	assert_int_equal(post(&ends[0], request(IBV_WR_RDMA_WRITE, &one, 1)),
+			 0);
+	expect(&ends[0], 1, IBV_WC_SUCCESS);
+}
+
+static void refuse_attr(struct ibv_qp_attr attr, int mask)
+{
+	assert_int_equal(ibv_modify_qp(ends[0].qp, &attr, mask), EINVAL);
+}
+
+static void test_illegal_retries(void **state)
+{
+	(void)state;
+	connect_ends(0);
+	refuse_attr((struct ibv_qp_attr){ .timeout = 32 }, IBV_QP_TIMEOUT);
+	refuse_attr((struct ibv_qp_attr){ .retry_cnt = 8 }, IBV_QP_RETRY_CNT);
+	refuse_attr((struct ibv_qp_attr){ .rnr_retry = 8 }, IBV_QP_RNR_RETRY);
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
 int main(void)
@@ -344,6 +491,11 @@ int main(void)
 		TEST(test_inline_list),
 		TEST(test_refused_lists),
 		TEST(test_list_with_a_wrong_key),
+		cmocka_unit_test(test_rights_of_a_qp),
+		TEST(test_rights_change),
+		TEST(test_reset),
+		TEST(test_reset_after_an_error),
+		TEST(test_illegal_retries),
 	};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
