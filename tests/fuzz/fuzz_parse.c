@@ -61,6 +61,7 @@ static void descriptor(const uint8_t *data, size_t size)
 	CHECK(d.length <= SRDMA_MAX_MESSAGE);
 	CHECK(!(d.flags & SRDMA_DESC_INLINE) ||
 	      d.length + SRDMA_DESC_LEN <= size);
+	CHECK(d.sges * SRDMA_SGE_LEN + SRDMA_DESC_LEN <= size);
 	srdma_desc_encode(again, &d);
 	CHECK(memcmp(again, data, SRDMA_DESC_LEN) == 0);
 }

@@ -278,6 +278,28 @@ static void receive(struct scene *s)
 
 /* --- the host ------------------------------------------------------------------ */
 
+/* Puts an SGL behind a descriptor, with a sum that is the length as a rule. */
+static void put_sgl(struct scene *s, struct srdma_desc *d, uint8_t *behind)
+{
+	struct input *in = &s->in;
+	const unsigned n = next(in) % (SRDMA_MAX_SGES + 2);
+	struct srdma_sge sgl[SRDMA_MAX_SGES];
+
+	d->sges = (uint8_t)n;
+	d->flags &= next(in) ? (uint8_t)~SRDMA_DESC_INLINE : 0xff;
+	d->length = next(in) == 255;
+	for (unsigned i = 0; i < n && i < SRDMA_MAX_SGES; i++) {
+		sgl[i] = (struct srdma_sge){
+			.addr = (uintptr_t)memory.all + next(in) * 64u,
+			.length = next(in) * (i % 3 * 20),
+			.lkey = any_key(s, next(in) & 0xfe),
+		};
+		d->length += sgl[i].length;
+	}
+	if (n <= SRDMA_MAX_SGES)
+		srdma_sgl_encode(behind, sgl, n);
+}
+
 static void post(struct scene *s)
 {
 	struct input *in = &s->in;
@@ -297,6 +319,8 @@ static void post(struct scene *s)
 	d.local_key = any_key(s, next(in) & 0xfe);
 	if (d.flags & SRDMA_DESC_INLINE)
 		d.length %= SRDMA_MAX_INLINE;
+	if (next(in) & 1)
+		put_sgl(s, &d, slot + SRDMA_DESC_LEN);
 	srdma_desc_encode(slot, &d);
 	srdma_port_mem_post(s->posts, slot, next(in) ? sizeof(slot) : next(in));
 }
