@@ -71,6 +71,8 @@ static void fill(struct srdma_ctl_msg *m, const struct srdma_mr *mr,
 	p->region.access = a->access;
 	p->region.host_rkey = mr->memory.rkey;
 	p->scope_qpn = a->qp ? a->qp->made.qp.qpn : 0;
+	if (a->has_iova)
+		p->bias = p->region.addr - a->iova;
 	if (a->identity)
 		strcpy(m->reg_mr.identity, a->identity);
 	if (!(a->access & SRDMA_ACCESS_PROOF))

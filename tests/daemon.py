@@ -71,7 +71,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.HELLO: 4,
     Kind.OPEN: 8,
     Kind.ATTACH: 16,
-    Kind.REG_MR: 300,
+    Kind.REG_MR: 308,
     Kind.DEREG_MR: 8,
     Kind.INIT: 20,
     Kind.KEYS: 492,
@@ -204,7 +204,7 @@ def reg_mr(
 ) -> bytes:
     """The body of REG_MR. tree: log2 of the block size, and the depth limit."""
     numbers = leg, access, address, length, 0, 0, offset, *tree
-    return struct.pack(">IIQQIIQBB2x256s", *numbers, identity)
+    return struct.pack(">IIQQIIQBB2x256s8x", *numbers, identity)
 
 
 class Client:

@@ -67,8 +67,8 @@ enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 		return SRDMA_REASON_NO_RIGHT;
 	region = mr->region;
 	/* Written as differences, which cannot wrap (6). */
-	if (want->len > region->length || want->addr < region->base ||
-	    want->addr - region->base > region->length - want->len)
+	if (want->len > region->length || want->addr < mr->base ||
+	    want->addr - mr->base > region->length - want->len)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
 	return SRDMA_REASON_NONE;
 }
@@ -85,7 +85,7 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,
 		     uint64_t len)
 {
-	const uint64_t lo = addr - mr->region->base;
+	const uint64_t lo = addr - mr->base;
 
 	return !mr->guard ||
 	       srdma_memguard_current(mr->guard, serial, lo, lo + len);

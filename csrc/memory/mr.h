@@ -26,6 +26,9 @@ struct srdma_mr {
 	struct srdma_memguard *guard; /* memory keys; NULL: no proofs */
 	uint32_t key;		      /* wire rkey, and local key of the host */
 	uint32_t access;
+	/* Address of its first byte in requests of the host and of peers. In
+	 * the host it is region->base. */
+	uint64_t base;
 	/* Scope: the only QP on which the peer may use it, or 0; the only
 	 * identity that may, or zeros. */
 	uint32_t scope_qpn;

@@ -314,7 +314,9 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 		return 0;
 	}
 	dma = (struct srdma_dma){
-		mr->region, op->addr, len, op->buf, at, (uint64_t)(uintptr_t)op
+		mr->region, op->addr - mr->base + mr->region->base,
+		len,	    op->buf,
+		at,	    (uint64_t)(uintptr_t)op
 	};
 	op->state = SRDMA_OP_ISSUED;
 	op->mr = op->sgl ? NULL : mr;

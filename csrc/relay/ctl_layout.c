@@ -59,6 +59,7 @@ static const struct srdma_ctl_field reg_mr[] = {
 	F(UINT, reg_mr.mr.depth),
 	PAD(2),
 	F(TEXT, reg_mr.identity),
+	F(UINT, reg_mr.mr.bias),
 	STOP,
 };
 static const struct srdma_ctl_field reg_mr_answer[] = { F(UINT, key), STOP };

@@ -47,6 +47,8 @@ struct srdma_mr_params {
 	uint8_t scope_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* zeros: any identity */
 	/* The region's tree (6.1) with SRDMA_ACCESS_PROOF; else both are 0. */
 	uint8_t log2_block, depth;
+	/* Address in the host minus address in requests, modulo 2^64. */
+	uint64_t bias;
 };
 
 /* CAP. Offsets are bytes from the start of the region. */

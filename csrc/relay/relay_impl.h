@@ -83,6 +83,14 @@ void srdma_pump_discard(struct srdma_qp *qp);
  * packet leaves or the next ack reports something new. */
 uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now);
 
+/* --- relay_mr_check.c --- */
+/* Checks the parameters of REG_MR. 0, or -errno with why. */
+int srdma_relay_mr_check(struct srdma_relay *r, struct srdma_leg *leg,
+			 const struct srdma_mr_params *params);
+/* Address of the first byte in requests, and the tree of the memory keys. */
+uint64_t srdma_relay_mr_base(const struct srdma_mr_params *params);
+struct srdma_memtree srdma_relay_mr_tree(const struct srdma_mr_params *params);
+
 /* --- relay_qp.c --- */
 /* The QP, if it belongs to the leg; NULL, with why, if not. */
 struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,

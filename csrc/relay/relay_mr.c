@@ -12,76 +12,6 @@
 #include "memory/rights.h"
 #include "relay/relay_impl.h"
 
-static struct srdma_memtree tree_of(const struct srdma_mr_params *params)
-{
-	const struct srdma_region_params *p = &params->region;
-
-	return (struct srdma_memtree){ p->addr, p->addr + p->length,
-				       params->log2_block, params->depth };
-}
-
-static int check_proofs(struct srdma_relay *r,
-			const struct srdma_mr_params *params)
-{
-	const struct srdma_memtree tree = tree_of(params);
-	const uint32_t access = params->region.access;
-
-	if (!(access & SRDMA_ACCESS_PROOF)) {
-		if (!params->log2_block && !params->depth)
-			return 0;
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"a block size or a depth limit, but no PROOF: set PROOF, or let both be 0");
-	}
-	if (!(access & SRDMA_RIGHTS_REMOTE))
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: only remote accesses are proven");
-	if (srdma_memtree_check(&tree))
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"%llu bytes, blocks of 2^%u, a depth limit of %u: at most 2^63, 2^%u..2^%u, 1..%u are allowed",
-			(unsigned long long)params->region.length,
-			params->log2_block, params->depth,
-			SRDMA_MEMTREE_BLOCK_MIN, SRDMA_MEMTREE_BLOCK_MAX,
-			SRDMA_MEMTREE_DEPTH_MAX);
-	return 0;
-}
-
-static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
-			const struct srdma_mr_params *params)
-{
-	const struct srdma_region_params *p = &params->region;
-
-	if (!p->length || p->addr + p->length < p->addr)
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"a region of %llu bytes at %#llx: it must not be empty or wrap",
-			(unsigned long long)p->length,
-			(unsigned long long)p->addr);
-	if (p->access & ~(uint32_t)(SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF |
-				    SRDMA_ACCESS_SHARED))
-		return srdma_relay_refuse(
-			r, -ENOTSUP,
-			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100, SHARED 0x200 are in this version",
-			p->access);
-	if ((p->access & SRDMA_RIGHTS_WRITTEN) &&
-	    !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
-	if ((p->access & SRDMA_ACCESS_SHARED) &&
-	    !(p->access & SRDMA_RIGHTS_REMOTE))
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"SHARED needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them peers have no access");
-	if (leg->mrs == SRDMA_MAX_MRS)
-		return srdma_relay_refuse(r, -EDQUOT,
-					  "the leg has its limit of %u regions",
-					  SRDMA_MAX_MRS);
-	return check_proofs(r, params);
-}
-
 /* A random key that no region has, deregistered ones with DMA included. */
 /* RFC 5042 R5.1.1-1, R6.1.1-4 */
 static int new_key(struct srdma_relay *r, uint32_t *key)
@@ -106,7 +36,7 @@ static int add_guard(struct srdma_relay *r, struct srdma_mr *mr,
 		     const struct srdma_mr_params *params)
 {
 	const struct srdma_memguard_params gp = {
-		.tree = tree_of(params),
+		.tree = srdma_relay_mr_tree(params),
 		.rkey = mr->key,
 		.cmac = &r->cmac,
 		.pd_key = mr->leg->keys.mem,
@@ -169,6 +99,7 @@ static int make_region(struct srdma_relay *r, struct srdma_leg *leg,
 	mr->leg = leg;
 	mr->key = key;
 	mr->access = params->region.access;
+	mr->base = srdma_relay_mr_base(params);
 	mr->scope_qpn = params->scope_qpn;
 	memcpy(mr->scope_holder, params->scope_holder,
 	       sizeof(mr->scope_holder));
@@ -192,7 +123,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key)
 {
 	const uint64_t length = params->region.length;
-	int err = check_region(r, leg, params);
+	int err = srdma_relay_mr_check(r, leg, params);
 
 	if (!err)
 		err = new_key(r, key);
@@ -285,7 +216,7 @@ int srdma_relay_mr_withdrawing(struct srdma_relay *r, struct srdma_leg *leg,
 {
 	const struct srdma_mr *mr = mr_of(r, leg, key);
 
-	return mr && srdma_op_busy(&r->env.ops, mr, ticket, mr->region->base,
+	return mr && srdma_op_busy(&r->env.ops, mr, ticket, mr->base,
 				   mr->region->length);
 }
 
@@ -315,8 +246,7 @@ struct bytes {
 static struct bytes bytes_of(const struct srdma_mr *mr,
 			     const struct srdma_memtree *tree)
 {
-	return (struct bytes){ tree->start - mr->region->base,
-			       tree->end - mr->region->base };
+	return (struct bytes){ tree->start - mr->base, tree->end - mr->base };
 }
 
 static int refuse_outside(struct srdma_relay *r, const struct srdma_mr *mr,
@@ -480,8 +410,8 @@ int srdma_relay_mr_revoking(struct srdma_relay *r, struct srdma_leg *leg,
 	if (!mr)
 		return 0;
 	if (is_whole(params))
-		return srdma_op_busy(&r->env.ops, mr, ticket, mr->region->base,
+		return srdma_op_busy(&r->env.ops, mr, ticket, mr->base,
 				     mr->region->length);
-	return srdma_op_busy(&r->env.ops, mr, ticket,
-			     mr->region->base + params->offset, params->length);
+	return srdma_op_busy(&r->env.ops, mr, ticket, mr->base + params->offset,
+			     params->length);
 }

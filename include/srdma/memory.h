@@ -35,6 +35,11 @@ struct srdma_mr_attr {
 	 * tree, at most 48 (0: 48). */
 	uint32_t block_size;
 	uint8_t depth_limit;
+	/* has_iova 1: work requests of the program and of peers name the first
+	 * byte by iova. Else by its address. With REMOTE_ATOMIC both must be
+	 * equal modulo 8. */
+	uint64_t iova;
+	int has_iova;
 };
 
 /*

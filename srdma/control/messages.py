@@ -163,6 +163,7 @@ class MRRequest:
     log2_block: int = 0  # with PROOF: log2 of the block size (protocol.md 6.1)
     depth: int = 0
     identity: str = ""  # of the peers that may use it; "": any
+    bias: int = 0  # address in the host minus address in requests, modulo 2^64
 
 
 @dataclass(frozen=True)

@@ -151,9 +151,10 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             3,
         ),
         (
-            lambda c: c.reg_mr(MRRequest(1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, "x:y")),
+            lambda c: c.reg_mr(MRRequest(1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, "x:y", 9)),
             Kind.REG_MR,
-            struct.pack(">IIQQIIQBBH256s", 1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, 0, b"x:y"),
+            struct.pack(">IIQQIIQ", 1, 0x107, 2**63, 2**40, 5, QPN, 8192)
+            + struct.pack(">BBH256sQ", 12, 48, 0, b"x:y", 9),
             struct.pack(">I", 0xFFFFFFFF),
             0xFFFFFFFF,
         ),

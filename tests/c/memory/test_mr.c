@@ -39,6 +39,7 @@ static int setup(void **state)
 	mr = (struct srdma_mr){
 		.leg = leg_at(leg),
 		.region = &region,
+		.base = BASE,
 		.key = KEY,
 		.access = WRITE,
 	};
@@ -57,7 +58,7 @@ static struct srdma_mr_want whole(void)
 		.key = KEY,
 		.holder = nobody,
 		.right = WRITE,
-		.addr = region.base,
+		.addr = mr.base,
 		.len = region.length,
 	};
 }
@@ -103,7 +104,7 @@ static void test_bounds(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct srdma_mr_want want = whole();
 
-		region.base = rows[i].base;
+		mr.base = rows[i].base;
 		want.addr = rows[i].addr;
 		want.len = rows[i].len;
 		expect(want, rows[i].reason);

@@ -29,7 +29,7 @@ static const struct {
 	[SRDMA_CTL_HELLO] = { "HELLO", { FIXED(4), FIXED(16 + 3 * 64 + 56) } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { FIXED(8), FIXED(4 + 16 + 64) } },
 	[SRDMA_CTL_ATTACH] = { "ATTACH", { FIXED(16), FIXED(72) } },
-	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(300), FIXED(4) } },
+	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(308), FIXED(4) } },
 	[SRDMA_CTL_DEREG_MR] = { "DEREG_MR", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_INIT] = { "INIT",
 			     { FIXED(20), FIXED(4 + 16 + 8 + 12 + 32 + 64) } },
@@ -222,15 +222,18 @@ static void test_reg_mr_layout(void **state)
 	m.reg_mr.mr.region.fd_offset = 12;
 	m.reg_mr.mr.log2_block = 13;
 	m.reg_mr.mr.depth = 14;
+	m.reg_mr.mr.bias = 0x1112131415161718;
 	strcpy(m.reg_mr.identity, "spiffe://x/y");
-	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 312);
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 320);
 	assert_memory_equal(out + 12,
 			    "\0\0\0\1\0\0\0\7\1\2\3\4\5\6\7\x08"
 			    "\0\0\0\0\0\0\0\x09\0\0\0\x0a\0\0\0\x0b"
 			    "\0\0\0\0\0\0\0\x0c\x0d\x0e\0\0",
 			    44);
 	assert_string_equal((char *)out + 56, "spiffe://x/y");
-	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 312), 0);
+	assert_memory_equal(out + 312, "\x11\x12\x13\x14\x15\x16\x17\x18", 8);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 320), 0);
+	assert_int_equal(back.reg_mr.mr.bias, 0x1112131415161718);
 	assert_string_equal(back.reg_mr.identity, "spiffe://x/y");
 	assert_int_equal(back.reg_mr.mr.region.fd_offset, 12);
 	assert_int_equal(back.reg_mr.mr.scope_qpn, 11);
@@ -447,7 +450,7 @@ static void test_reserved_bytes_must_be_zero(void **state)
 		uint8_t kind;
 		unsigned len, at, size;
 	} zeros[] = {
-		{ SRDMA_CTL_REG_MR, 300, 42, 2 },
+		{ SRDMA_CTL_REG_MR, 308, 42, 2 },
 		{ SRDMA_CTL_KEYS, 492, 10, 2 },
 		{ SRDMA_CTL_KEY, 36, 6, 2 },
 		{ SRDMA_CTL_CAP, 48, 29, 3 },
