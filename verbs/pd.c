@@ -78,7 +78,7 @@ static int check_access(unsigned access)
 								     : 0;
 }
 
-static int reg(struct verbs_mr *mr, unsigned access)
+static int reg(struct verbs_mr *mr, uint64_t iova, unsigned access)
 {
 	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
 	struct verbs_root *root = verbs_root_of(mr->ibv.context);
@@ -86,7 +86,9 @@ static int reg(struct verbs_mr *mr, unsigned access)
 	const struct srdma_mr_attr attr = { .addr = mr->ibv.addr,
 					    .length = mr->ibv.length,
 					    .access = access & KNOWN,
-					    .whole_pd = 1 };
+					    .whole_pd = 1,
+					    .iova = iova,
+					    .has_iova = 1 };
 	struct srdma_mr_info info;
 	int r;
 
@@ -107,8 +109,6 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	struct verbs_mr *mr;
 	int err = check_access(access);
 
-	if (!err && iova != (uintptr_t)addr)
-		err = EOPNOTSUPP;
 	if (err)
 		return verbs_null(err);
 	mr = calloc(1, sizeof(*mr));
@@ -118,7 +118,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	mr->ibv.pd = pd;
 	mr->ibv.addr = addr;
 	mr->ibv.length = length;
-	err = reg(mr, access);
+	err = reg(mr, iova, access);
 	if (!err)
 		return &mr->ibv;
 	free(mr);

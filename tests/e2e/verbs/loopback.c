@@ -335,6 +335,55 @@ static void test_list_with_a_wrong_key(void **state)
 	expect(&ends[0], 1, IBV_WC_LOC_PROT_ERR);
 }
 
+/* --- a region with addresses of its own -------------------------------------------- */
+
+static void test_iova(void **state)
+{
+	static const uint64_t iovas[] = { 0, 0x7000, 1ull << 63,
+					  UINT64_MAX - MEMORY - 7 };
+	struct ibv_sge one;
+	struct ibv_send_wr wr;
+	struct ibv_mr *mr;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	for (unsigned i = 0; i < 4; i++) {
+		mr = ibv_reg_mr_iova(pd, ends[1].memory, MEMORY, iovas[i],
+				     all_rights);
+		assert_non_null(mr);
+		assert_ptr_equal(mr->addr, ends[1].memory);
+		cut(&ends[0], &one, 1, 5000);
+		fill(&one, 1);
+		memset(ends[1].memory, 0, MEMORY);
+		wr = request(IBV_WR_RDMA_WRITE, &one, 1);
+		wr.wr.rdma.rkey = mr->rkey;
+		wr.wr.rdma.remote_addr = iovas[i] + MEMORY - 5000;
+		assert_int_equal(post(&ends[0], wr), 0);
+		expect(&ends[0], 1, IBV_WC_SUCCESS);
+		assert_memory_equal(ends[1].memory + MEMORY - 5000,
+				    ends[0].memory, 5000);
+		/* The key names the same addresses in own requests. */
+		one = (struct ibv_sge){ iovas[i] + MEMORY - 5000, 5000,
+					mr->lkey };
+		wr = request(IBV_WR_RDMA_READ, &one, 1);
+		wr.wr.rdma.rkey = ends[0].mr->rkey;
+		wr.wr.rdma.remote_addr = (uintptr_t)ends[0].memory;
+		memset(ends[1].memory, 0, MEMORY);
+		assert_int_equal(post(&ends[1], wr), 0);
+		expect(&ends[1], 1, IBV_WC_SUCCESS);
+		assert_memory_equal(ends[1].memory + MEMORY - 5000,
+				    ends[0].memory, 5000);
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+	mr = ibv_reg_mr_iova(pd, ends[1].memory, MEMORY, 0x7000, all_rights);
+	wr = request(IBV_WR_RDMA_WRITE, &one, 1);
+	cut(&ends[0], &one, 1, 8);
+	wr.wr.rdma.rkey = mr->rkey; /* with the address in the process */
+	assert_int_equal(post(&ends[0], wr), 0);
+	expect(&ends[0], 1, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+}
+
 /* --- what the peer may do ------------------------------------------------------------ */
 
 static const struct {
@@ -491,6 +540,7 @@ int main(void)
 		TEST(test_inline_list),
 		TEST(test_refused_lists),
 		TEST(test_list_with_a_wrong_key),
+		TEST(test_iova),
 		cmocka_unit_test(test_rights_of_a_qp),
 		TEST(test_rights_change),
 		TEST(test_reset),

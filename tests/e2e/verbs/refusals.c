@@ -89,8 +89,12 @@ static void test_regions(void **state)
 	refuse_region(LENGTH, IBV_ACCESS_REMOTE_WRITE, EINVAL);
 	refuse_region(LENGTH, IBV_ACCESS_REMOTE_ATOMIC, EINVAL);
 	refuse_region(LENGTH, IBV_ACCESS_MW_BIND, EOPNOTSUPP);
-	assert_null(ibv_reg_mr_iova(pd, memory, LENGTH, 0, 0));
-	assert_int_equal(errno, EOPNOTSUPP);
+	assert_null(ibv_reg_mr_iova(pd, memory, LENGTH, UINT64_MAX - 1, 0));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_reg_mr_iova(pd, memory, LENGTH, (uintptr_t)memory + 1,
+				    IBV_ACCESS_LOCAL_WRITE |
+					    IBV_ACCESS_REMOTE_ATOMIC));
+	assert_int_equal(errno, EINVAL);
 }
 
 /* --- queues ------------------------------------------------------------------ */
