@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "host/id_pool.h"
 #include "wire/reason.h"
 #include "wire/wire.h"
 
@@ -35,6 +36,8 @@ struct host_qp {
 	uint32_t failed; /* enum srdma_reason, srdma_host_qp_fail(); 0: not */
 	struct host_qp *failed_next; /* next that failed */
 	struct queue sq, rq;
+	struct srdma_id_pool *shared; /* its receives; NULL: not shared */
+	struct host_qp *holder; /* whose receives it takes; NULL: its own */
 	struct entry entries[]; /* of both queues */
 };
 
@@ -102,6 +105,7 @@ void srdma_host_destroy(struct srdma_host *h)
 			struct host_qp *qp = h->qps[i];
 
 			h->qps[i] = qp->next;
+			srdma_id_pool_free(qp->shared);
 			free(qp);
 		}
 	}
@@ -157,6 +161,49 @@ static void leave_failed(struct srdma_host *h, const struct host_qp *qp)
 		*at = qp->failed_next;
 }
 
+/* --- shared queues ------------------------------------------------------- */
+
+int srdma_host_share(struct srdma_host *h, uint32_t holder)
+{
+	struct host_qp *qp = *qp_slot(h, holder);
+
+	if (!qp)
+		return -ENOENT;
+	qp->shared = srdma_id_pool_create(qp->rq.depth);
+	return qp->shared ? 0 : -ENOMEM;
+}
+
+int srdma_host_join(struct srdma_host *h, uint32_t qpn, uint32_t holder)
+{
+	struct host_qp *qp = *qp_slot(h, qpn);
+	struct host_qp *from = *qp_slot(h, holder);
+
+	if (!qp || !from || !from->shared)
+		return -ENOENT;
+	qp->holder = from;
+	return 0;
+}
+
+/* The QPs that took its receives have their own, empty queues from now on. */
+static void end_sharing(const struct srdma_host *h,
+			const struct host_qp *holder)
+{
+	for (uint32_t i = 0; holder->shared && i < h->buckets; i++)
+		for (struct host_qp *qp = h->qps[i]; qp; qp = qp->next)
+			if (qp->holder == holder)
+				qp->holder = NULL;
+}
+
+/* As retire(), of a receive of a shared queue. */
+static int retire_shared(const struct host_qp *holder, struct srdma_record *rec)
+{
+	if (srdma_id_pool_take(holder->shared, rec->id >> 1, &rec->id))
+		return 0;
+	if (rec->opcode != SRDMA_WC_RECV_RDMA_WITH_IMM)
+		rec->opcode = SRDMA_WC_RECV;
+	return 1;
+}
+
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 {
 	struct host_qp **at = qp_slot(h, qpn);
@@ -167,6 +214,8 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 	leave_failed(h, qp);
 	*at = qp->next;
 	h->reserved -= records_of(qp);
+	end_sharing(h, qp);
+	srdma_id_pool_free(qp->shared);
 	free(qp);
 	return 0;
 }
@@ -221,6 +270,13 @@ static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
 	return q->tail++ << 1 | (uint64_t)recv;
 }
 
+static int is_full(const struct host_qp *qp, const struct queue *q)
+{
+	if (q == &qp->rq && qp->shared)
+		return srdma_id_pool_is_full(qp->shared);
+	return q->tail - q->head >= q->depth;
+}
+
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		    const void *behind, uint8_t *slot)
 {
@@ -238,10 +294,12 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	if (!qp)
 		return -EINVAL;
 	q = wr->opcode == SRDMA_DESC_RECV ? &qp->rq : &qp->sq;
-	if (q->tail - q->head >= q->depth)
+	if (is_full(qp, q))
 		return -ENOSPC;
 
-	d.id = enqueue(q, wr);
+	d.id = q == &qp->rq && qp->shared
+		       ? srdma_id_pool_add(qp->shared, wr->id) << 1 | 1
+		       : enqueue(q, wr);
 	if (qp->failed)
 		return 0;
 	d.consumed = h->told = h->consumed;
@@ -341,7 +399,9 @@ static int deliver(struct srdma_host *h, struct srdma_record *rec)
 	if (!qp)
 		return 0;
 	if (rec->opcode != SRDMA_WC_QP_EVENT)
-		return retire(qp, rec);
+		return qp->holder && (rec->id & 1)
+			       ? retire_shared(qp->holder, rec)
+			       : retire(qp, rec);
 	rec->id = 0;
 	if (qp->event_seen)
 		return 0;

@@ -56,6 +56,16 @@ int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason);
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
 
 /*
+ * The receives of the QP become a shared queue (docs/local-interface.md 3.6,
+ * SHARE): the QPs that take them complete them, in any order. Requires that the
+ * QP has none. 0; -ENOENT: no such QP; -ENOMEM.
+ */
+int srdma_host_share(struct srdma_host *h, uint32_t holder);
+/* The QP takes its receives from the shared queue of the holder. -ENOENT: one of
+ * both does not exist, or the holder has no shared queue. */
+int srdma_host_join(struct srdma_host *h, uint32_t qpn, uint32_t holder);
+
+/*
  * Queues one work request and writes its descriptor to slot (SRDMA_DESC_SLOT
  * bytes). wr->id is the application's wr_id; wr->consumed is ignored. behind:
  * NULL; or with wr->sges the SGL, from srdma_sgl_encode(); or wr->length bytes

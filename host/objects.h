@@ -92,6 +92,21 @@ int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
  */
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason);
 
+/*
+ * A shared queue of receives: the receive queue of a QP that is not connected. The
+ * QPs of the PD that join it take its receives, which srdma_post_recv() of the
+ * holder posts; their completions name the QP that took them.
+ * depth: 1 to SRDMA_DEPTH_MAX. srdma_destroy_qp() ends the holder, after the QPs
+ * that joined. Errors of srdma_create_qp().
+ */
+int srdma_shared_queue_create(struct srdma_qp **holder, struct srdma_pd *pd,
+			      uint32_t depth);
+/* Requires a QP that has no receives. Errors of a control call (pd.c). */
+int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder);
+/* Receives that one QP takes from a shared queue at once, at most: the `rq` with
+ * which it is made. */
+enum { SRDMA_SHARED_TAKEN = 16 };
+
 /* Requests that the QP can take until a completion of it is polled. */
 uint32_t srdma_qp_send_room(const struct srdma_qp *qp);
 

@@ -236,6 +236,7 @@ static const struct {
 	[SRDMA_CTL_QPS] = { requests_quota_qps, 0, 0 },
 	[SRDMA_CTL_WITHDRAW] = { requests_memory_withdraw, 0, 0 },
 	[SRDMA_CTL_MODIFY] = { requests_qp_modify, 0, 0 },
+	[SRDMA_CTL_SHARE] = { requests_qp_share, 0, 0 },
 };
 
 static int check_fds(struct call *c)

@@ -36,6 +36,7 @@ int requests_memory_uninstall(struct call *c);
 int requests_memory_revoke(struct call *c);
 
 int requests_qp_init(struct call *c);
+int requests_qp_share(struct call *c);
 int requests_qp_secret(struct call *c);
 int requests_qp_keys(struct call *c);
 int requests_qp_wait(struct call *c);

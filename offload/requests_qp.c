@@ -1,5 +1,6 @@
 /*
- * Requests about QPs: INIT, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
+ * Requests about QPs: INIT, SHARE, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the renewal
+ * of
  * key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE, LIFE
  * (local-interface.md 3).
  */
@@ -32,6 +33,19 @@ int requests_qp_modify(struct call *c)
 	if (rc < 0)
 		return rc;
 	rc = srdma_relay_qp_modify(c->q->p.relay, leg, &c->in.modify);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_qp_share(struct call *c)
+{
+	const struct srdma_ctl_share *share = &c->in.share;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, share->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_share(c->q->p.relay, leg, share->qpn,
+				  share->holder);
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

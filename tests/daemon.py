@@ -64,6 +64,7 @@ class Kind(IntEnum):
     QPS = 28
     WITHDRAW = 29
     MODIFY = 30
+    SHARE = 31
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -98,6 +99,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.QPS: 8,
     Kind.WITHDRAW: 8,
     Kind.MODIFY: 16,
+    Kind.SHARE: 8,
 }
 
 

@@ -63,6 +63,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_QPS = 28,
 	SRDMA_CTL_WITHDRAW = 29,
 	SRDMA_CTL_MODIFY = 30,
+	SRDMA_CTL_SHARE = 31,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -133,6 +134,11 @@ struct srdma_ctl_keys {
 struct srdma_ctl_end {
 	uint32_t qpn;
 	uint32_t reason; /* enum srdma_reason */
+};
+
+struct srdma_ctl_share {
+	uint32_t qpn;
+	uint32_t holder; /* QPN */
 };
 
 struct srdma_ctl_agent {
@@ -283,6 +289,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_end end;
 		struct srdma_ctl_life life;
 		struct srdma_qp_change modify;
+		struct srdma_ctl_share share;
 		struct srdma_ctl_agent agent;
 		struct srdma_ctl_restrict restrict_;
 		struct srdma_ctl_stats_answer stats;

@@ -260,6 +260,12 @@ static const struct srdma_ctl_field qps_answer[] = {
 	F(TEXT, qps.identity), COUNTS(qps.counts),  STOP,
 };
 
+static const struct srdma_ctl_field share[] = {
+	F(UINT, share.qpn),
+	F(UINT, share.holder),
+	STOP,
+};
+
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_HELLO] = { "HELLO", { hello, hello_answer } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { open_, open_answer } },
@@ -291,6 +297,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_QPS] = { "QPS", { adopt, qps_answer } },
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { dereg_mr, empty } },
 	[SRDMA_CTL_MODIFY] = { "MODIFY", { modify, empty } },
+	[SRDMA_CTL_SHARE] = { "SHARE", { share, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

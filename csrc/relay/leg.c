@@ -21,6 +21,17 @@ static struct srdma_qp *next_of(const struct srdma_qp *qp)
 	return srdma_qp_entry(qp)->leg_next;
 }
 
+/* A receive was posted: QPs that wait for one of this shared queue go on. */
+static void wake_users(const struct srdma_leg *leg, struct srdma_qp *holder)
+{
+	struct srdma_qp *qp = leg->qps;
+
+	if (!srdma_shared_queue_is_awaited(holder))
+		return;
+	for (; qp; qp = next_of(qp))
+		srdma_qp_activate(qp);
+}
+
 static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 		 const struct srdma_desc *d, const uint8_t *behind)
 {
@@ -30,10 +41,12 @@ static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 		srdma_qp_wake(qp, leg->relay->env.now + SRDMA_SECOND);
 	}
 	srdma_qp_entry(qp)->last_work = leg->relay->env.now;
-	if (d->opcode == SRDMA_DESC_RECV)
+	if (d->opcode == SRDMA_DESC_RECV) {
 		srdma_receive_queue_post(qp, d, behind);
-	else
+		wake_users(leg, qp);
+	} else {
 		srdma_post_request(qp, d, behind);
+	}
 	srdma_qp_activate(qp);
 }
 

@@ -255,6 +255,11 @@ int srdma_relay_qp_modify(struct srdma_relay *r, struct srdma_leg *leg,
  * -ENOENT. */
 int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 			  uint32_t qpn);
+/* SHARE: the QP takes its receives from the queue of the holder, another QP of the
+ * leg. -ENOENT; -EINVAL: one of them may not, local-interface.md 3.6. */
+int srdma_relay_qp_share(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t holder);
+
 /* LIFE: as EXPIRE, but after `seconds`, and only if no later call replaced this
  * one. It has no effect in ERR. -EINVAL: not 1..SRDMA_MAX_LIFE_S; -ENOTCONN: the
  * QP has no keys; -ENOENT. */

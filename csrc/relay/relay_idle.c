@@ -50,7 +50,8 @@ static uint64_t reclaimable(const struct srdma_relay *r,
 	const uint64_t limit = a ? srdma_account_idle(a) * SRDMA_SECOND : 0;
 	const uint64_t idle = srdma_relay_idle(qp, r->env.now);
 
-	if (!limit || idle <= limit || srdma_qp_entry(qp)->closing)
+	if (!limit || idle <= limit || srdma_qp_entry(qp)->closing ||
+	    srdma_shared_queue_users(qp))
 		return 0;
 	if (srdma_qp_state(qp) == SRDMA_QP_ERR && !is_done(qp))
 		return 0; /* it is found when it is done */

@@ -187,13 +187,54 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 	return 0;
 }
 
+int srdma_relay_qp_share(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t holder)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+	struct srdma_qp *from = qp ? srdma_relay_own_qp(r, leg, holder) : NULL;
+
+	if (!from)
+		return -ENOENT;
+	if (srdma_qp_state(qp) != SRDMA_QP_INIT ||
+	    srdma_qp_state(from) != SRDMA_QP_INIT ||
+	    srdma_shared_queue_join(qp, from))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"QP %u cannot take the receives of QP %u: both must be "
+			"in INIT, the first one without receives, and neither "
+			"may share a queue already",
+			qpn, holder);
+	return 0;
+}
+
+/* The QPs that take its receives get none any more. */
+static void end_sharing(struct srdma_leg *leg, struct srdma_qp *holder)
+{
+	struct srdma_qp *qp = leg->qps;
+
+	for (; qp && srdma_shared_queue_users(holder);
+	     qp = srdma_qp_entry(qp)->leg_next)
+		srdma_shared_queue_leave(qp, holder);
+}
+
+/* A QP gave receives back: others may wait for them. */
+static void wake_leg(const struct srdma_leg *leg)
+{
+	struct srdma_qp *qp = leg->qps;
+
+	for (; qp; qp = srdma_qp_entry(qp)->leg_next)
+		srdma_qp_activate(qp);
+}
+
 void srdma_relay_forget(struct srdma_qp *qp)
 {
 	struct srdma_leg *leg = srdma_qp_entry(qp)->leg;
+	const int shared = srdma_shared_queue_is_used(qp);
 	struct srdma_account *identity = srdma_qp_identity(qp);
 	const uint32_t entries =
 		srdma_post_depth(qp) + srdma_receive_queue_depth(qp);
 
+	end_sharing(leg, qp);
 	srdma_keep_leave(qp);
 	srdma_relay_fold_counts(qp);
 	leave(leg->relay, qp);
@@ -202,6 +243,8 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	srdma_path_leave(qp);
 	srdma_qp_retire(qp);
 	srdma_qp_free(qp);
+	if (shared)
+		wake_leg(leg);
 	srdma_relay_release_qp(leg->account, entries);
 	srdma_relay_release_identity(identity);
 }

@@ -50,6 +50,10 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_tail);
 
+	if (rs->shared) {
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR, SRDMA_OLDEST, 1);
+		return;
+	}
 	if (rs->rq_tail - rs->rq_head == rs->rq_depth) {
 		srdma_qp_fail(qp, SRDMA_REASON_QUEUE_FULL, SRDMA_NONE, 1);
 		return;
@@ -76,8 +80,14 @@ void srdma_receive_queue_advertise(struct srdma_qp *qp)
 {
 	const struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	if (rs->advertised != (uint32_t)rs->rq_tail)
+	if (rs->advertised != srdma_receive_queue_credit(rs))
 		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
+}
+
+uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs)
+{
+	return (uint32_t)(rs->shared ? rs->rq_next + SRDMA_REQUEST_CREDIT
+				     : rs->rq_tail);
 }
 
 void srdma_receive_queue_done(struct srdma_responder *rs,
@@ -110,6 +120,9 @@ int srdma_receive_queue_complete(struct srdma_qp *qp)
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 	const int failed = srdma_qp_state(qp) == SRDMA_QP_ERR;
 
+	/* srdma_shared_queue_end() gives them back. */
+	if (rs->shared && srdma_qp_is_silent(qp))
+		return 0;
 	for (; rs->rq_head < rs->rq_tail; rs->rq_head++) {
 		const struct srdma_rqe *e =
 			srdma_responder_rqe(rs, rs->rq_head);
@@ -126,6 +139,8 @@ int srdma_receive_queue_complete(struct srdma_qp *qp)
 		if (srdma_qp_record(qp, &rec,
 				    e->done ? e->reason : SRDMA_REASON_FLUSHED))
 			return -EAGAIN;
+		if (rs->shared) /* it may take another one */
+			srdma_qp_activate(qp);
 	}
 	return 0;
 }

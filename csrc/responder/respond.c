@@ -76,7 +76,7 @@ static int send_control(struct srdma_responder *rs, const struct control *c)
 			.request_id = (uint32_t)at.id,
 			.offset = (uint32_t)at.offset,
 			.highest_pn = (uint32_t)srdma_session_highest(session),
-			.recv_credit = (uint32_t)rs->rq_tail,
+			.recv_credit = srdma_receive_queue_credit(rs),
 			.request_credit = (uint32_t)rs->executed.id +
 					  SRDMA_REQUEST_CREDIT,
 		},
@@ -90,7 +90,7 @@ static int send_control(struct srdma_responder *rs, const struct control *c)
 	err = srdma_path_send(rs->qp, &p, NULL);
 	if (err)
 		return err;
-	rs->advertised = (uint32_t)rs->rq_tail;
+	rs->advertised = p.ack.recv_credit;
 	srdma_qp_said(rs->qp, c->bit);
 	if (srdma_probe_owes(rs->qp) &&
 	    srdma_qp_state(rs->qp) != SRDMA_QP_ERR) {

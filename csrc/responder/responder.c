@@ -298,6 +298,7 @@ void srdma_responder_destroy(struct srdma_qp *qp)
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
 	srdma_responder_discard(qp);
+	srdma_shared_queue_end(rs);
 	srdma_responder_give_tables(qp);
 	srdma_receive_queue_free_sgls(rs);
 	free(rs->rq);

@@ -68,6 +68,10 @@ struct srdma_responder {
 	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	uint32_t rq_depth, rq_mask;
 	uint32_t advertised; /* receive credit last sent */
+	/* The holder of the receives that it takes; NULL: it has its own. */
+	struct srdma_responder *shared;
+	uint32_t users;	 /* that take its receives */
+	uint8_t awaited; /* 1: one of them began to wait */
 
 	struct srdma_position accepted; /* expected next */
 	struct srdma_message message;
@@ -188,7 +192,16 @@ void srdma_receive_queue_free_sgls(struct srdma_responder *rs);
  * its memory. */
 void srdma_receive_queue_failed(struct srdma_responder *rs,
 				enum srdma_reason reason);
+/* Receive credit that an ack tells. */
+uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs);
 /* The next receive completes with RECV_TOO_SHORT. */
 void srdma_receive_queue_too_short(struct srdma_responder *rs);
+
+/* shared_queue.c. 1: the packet needs a receive of a shared queue, and must wait
+ * for it. Takes one if the QP has none left. */
+int srdma_shared_queue_waits(struct srdma_responder *rs,
+			     const struct srdma_packet *p);
+/* The QP ends: gives back the receives that it has taken, and leaves. */
+void srdma_shared_queue_end(struct srdma_responder *rs);
 
 #endif

@@ -111,7 +111,13 @@ static int keep(const struct srdma_arrival *a)
 	return r;
 }
 
-/* Keeps or drops a packet after the position, or at it while no slot is free. */
+/* 1: the packet at the position must wait for a response slot, or for a receive. */
+static int waits(struct srdma_responder *rs, const struct srdma_packet *p)
+{
+	return srdma_slot_waits(rs, p) || srdma_shared_queue_waits(rs, p);
+}
+
+/* Keeps or drops a packet after the position, or at it while it waits. */
 static void set_aside(const struct srdma_arrival *a)
 {
 	struct srdma_responder *rs = a->rs;
@@ -145,7 +151,7 @@ static enum srdma_reason run(const struct srdma_arrival *a)
 
 static enum srdma_reason at_position(const struct srdma_arrival *a)
 {
-	if (srdma_slot_waits(a->rs, a->p)) {
+	if (waits(a->rs, a->p)) {
 		srdma_slot_count_refusal(a->rs);
 		set_aside(a);
 		return SRDMA_REASON_NONE;
@@ -164,8 +170,7 @@ static int drain(struct srdma_responder *rs)
 		enum order order = order_of(rs, a.p);
 		enum srdma_reason why;
 
-		if (order == AFTER ||
-		    (order == AT && srdma_slot_waits(rs, a.p)))
+		if (order == AFTER || (order == AT && waits(rs, a.p)))
 			return 0;
 		if (!rs->env->ops.left)
 			return -EAGAIN;

@@ -49,6 +49,7 @@ class Kind(IntEnum):
     QPS = control.KINDS["QPS"]
     WITHDRAW = control.KINDS["WITHDRAW"]
     MODIFY = control.KINDS["MODIFY"]
+    SHARE = control.KINDS["SHARE"]
 
 
 class Direction(IntEnum):

@@ -314,6 +314,7 @@ def test_only_connections_of_a_leg_may_use_it(a: Worker) -> None:
         (Kind.EXPIRE, u32(qp.qpn)),
         (Kind.LIFE, u32(qp.qpn, 1)),
         (Kind.END, u32(qp.qpn, PEER_CLOSED)),
+        (Kind.SHARE, u32(qp.qpn, qp.qpn)),
     ):
         assert "this connection" in other.refused(errno.EPERM, kind, body)
     owner.request(Kind.DESTROY, u32(qp.qpn))

@@ -310,6 +310,63 @@ static void test_depth_per_queue(void **state)
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), -ENOSPC);
 }
 
+/* QP OTHER takes the receives of QP QPN. */
+static void share(struct nic *n)
+{
+	assert_int_equal(srdma_host_qp_add(n->host, OTHER, DEPTH, 1), 0);
+	assert_int_equal(srdma_host_join(n->host, OTHER, QPN), -ENOENT);
+	assert_int_equal(srdma_host_share(n->host, 7), -ENOENT);
+	assert_int_equal(srdma_host_share(n->host, QPN), 0);
+	assert_int_equal(srdma_host_join(n->host, 7, QPN), -ENOENT);
+	assert_int_equal(srdma_host_join(n->host, OTHER, 7), -ENOENT);
+	assert_int_equal(srdma_host_join(n->host, OTHER, QPN), 0);
+}
+
+static void take_receive(struct nic *n, uint64_t id, uint8_t opcode)
+{
+	write_record(n, (struct srdma_record){
+				.id = id, .qpn = OTHER, .opcode = opcode });
+}
+
+static void test_shared_receives_end_in_any_order(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t id[DEPTH];
+
+	share(n);
+	for (unsigned i = 0; i < DEPTH; i++)
+		id[i] = posted(n, SRDMA_DESC_RECV, 0, 100 + i);
+	assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1), -ENOSPC);
+	take_receive(n, id[5], SRDMA_WC_RECV);
+	take_receive(n, id[5], SRDMA_WC_RECV); /* again: it is ignored */
+	take_receive(n, id[2], SRDMA_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.id, 105);
+	assert_int_equal(rec.qpn, OTHER);
+	assert_int_equal(rec.opcode, SRDMA_WC_RECV);
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.id, 102);
+	assert_int_equal(rec.opcode, SRDMA_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(srdma_host_ignored(n->host), 1);
+	assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1), SRDMA_DESC_LEN);
+}
+
+static void test_records_after_the_end_of_a_shared_queue(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t id;
+
+	share(n);
+	id = posted(n, SRDMA_DESC_RECV, 0, 1);
+	assert_int_equal(srdma_host_qp_remove(n->host, QPN), 0);
+	take_receive(n, id, SRDMA_WC_RECV);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(srdma_host_ignored(n->host), 1);
+}
+
 static void test_record_retires_unsignaled(void **state)
 {
 	struct nic *n = *state;
@@ -574,6 +631,8 @@ int main(void)
 		TEST(test_post_capability),
 		TEST(test_post_atomics),
 		TEST(test_depth_per_queue),
+		TEST(test_shared_receives_end_in_any_order),
+		TEST(test_records_after_the_end_of_a_shared_queue),
 		TEST(test_record_retires_unsignaled),
 		TEST(test_failure_of_unsignaled_is_delivered),
 		TEST(test_recv_record),

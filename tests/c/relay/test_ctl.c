@@ -59,6 +59,7 @@ static const struct {
 	[SRDMA_CTL_QPS] = { "QPS", { FIXED(8), FIXED(376) } },
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_MODIFY] = { "MODIFY", { FIXED(16), FIXED(0) } },
+	[SRDMA_CTL_SHARE] = { "SHARE", { FIXED(8), FIXED(0) } },
 #undef FIXED
 };
 

@@ -1,0 +1,102 @@
+/*
+ * Receives that several QPs share (docs/protocol.md 5, Shared queues;
+ * local-interface.md 3.6, SHARE). The queue is that of a QP without keys, the
+ * holder. A QP takes the oldest receive when a message needs it, into its own
+ * queue, where it is like one that was posted there.
+ */
+#include <errno.h>
+
+#include "responder/responder_impl.h"
+
+int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	struct srdma_responder *from = srdma_qp_responder(holder);
+
+	if (rs == from || rs->shared || from->shared || rs->users ||
+	    rs->rq_head != rs->rq_tail)
+		return -EINVAL;
+	rs->shared = from;
+	from->users++;
+	return 0;
+}
+
+void srdma_shared_queue_leave(struct srdma_qp *qp, struct srdma_qp *holder)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	struct srdma_responder *from = srdma_qp_responder(holder);
+
+	if (rs->shared != from)
+		return;
+	rs->shared = NULL;
+	from->users--;
+}
+
+int srdma_shared_queue_is_used(const struct srdma_qp *qp)
+{
+	return srdma_qp_responder(qp)->shared != NULL;
+}
+
+uint32_t srdma_shared_queue_users(const struct srdma_qp *holder)
+{
+	return srdma_qp_responder(holder)->users;
+}
+
+int srdma_shared_queue_is_awaited(struct srdma_qp *holder)
+{
+	struct srdma_responder *from = srdma_qp_responder(holder);
+	const int awaited = from->awaited;
+
+	from->awaited = 0;
+	return awaited;
+}
+
+/* The holder completes nothing itself: what is taken leaves its queue. */
+static void take(struct srdma_responder *rs, struct srdma_responder *from)
+{
+	*srdma_responder_rqe(rs, rs->rq_tail++) =
+		*srdma_responder_rqe(from, from->rq_head);
+	from->rq_head = from->rq_done = from->rq_next = from->rq_head + 1;
+}
+
+/* RFC 5042 R6.4.3.1-2 */
+int srdma_shared_queue_waits(struct srdma_responder *rs,
+			     const struct srdma_packet *p)
+{
+	struct srdma_responder *from = rs->shared;
+
+	if (!from || rs->rq_next != rs->rq_tail ||
+	    !(p->traits & (SRDMA_T_SEND | SRDMA_T_IMM)))
+		return 0;
+	if (from->rq_head == from->rq_tail ||
+	    rs->rq_tail - rs->rq_head == rs->rq_depth) {
+		from->awaited = 1;
+		return 1;
+	}
+	take(rs, from);
+	return 0;
+}
+
+static void give_back(struct srdma_responder *rs, struct srdma_responder *from)
+{
+	struct srdma_rqe *e = srdma_responder_rqe(rs, --rs->rq_tail);
+
+	if (from->rq_tail - from->rq_head == from->rq_depth)
+		return; /* the host posted more than it may */
+	from->rq_head = from->rq_done = from->rq_next = from->rq_head - 1;
+	*srdma_responder_rqe(from, from->rq_head) = (struct srdma_rqe){
+		.id = e->id, .addr = e->addr, .length = e->length, .key = e->key
+	};
+}
+
+void srdma_shared_queue_end(struct srdma_responder *rs)
+{
+	struct srdma_responder *from = rs->shared;
+
+	if (!from)
+		return;
+	while (rs->rq_tail != rs->rq_head)
+		give_back(rs, from);
+	rs->shared = NULL;
+	from->users--;
+}

@@ -1,0 +1,359 @@
+/* Receives that several QPs share (docs/protocol.md 5, Shared queues). */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "relay/leg.h"
+#include "support/inside.h"
+#include "support/relay_pair.h"
+
+enum { DEPTH = 64, LENGTH = 4096, AT = 65536 /* of the first receive */ };
+
+static struct pair p;
+static struct srdma_qp_info holder; /* at side 1 */
+
+static struct srdma_qp_info init(uint32_t rq)
+{
+	const struct srdma_qp_params params = { .sq = 1, .rq = rq };
+	struct srdma_qp_info made;
+
+	assert_int_equal(srdma_relay_qp_init(p.side[1].relay, p.side[1].leg,
+					     &params, &made),
+			 0);
+	return made;
+}
+
+static int share(uint32_t qpn, uint32_t from)
+{
+	return srdma_relay_qp_share(p.side[1].relay, p.side[1].leg, qpn, from);
+}
+
+/* QPs 0 and 1 of side 1 share a queue. */
+static void open_sharers(void)
+{
+	pair_open(&p);
+	holder = init(DEPTH);
+	for (int i = 0; i < 2; i++) {
+		pair_init_qp(&p, i);
+		assert_int_equal(share(p.side[1].qp[i].qpn, holder.qpn), 0);
+		pair_meet(&p, i);
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	pair_defaults(&p);
+	p.depth = DEPTH;
+	return 0;
+}
+
+static void recv_at(uint32_t qpn, uint64_t id)
+{
+	pair_post(
+		&p, 1,
+		(struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
+				     .qpn = qpn,
+				     .id = id,
+				     .length = LENGTH,
+				     .local_addr = (uintptr_t)p.side[1].memory +
+						   AT + id * LENGTH },
+		NULL);
+}
+
+static void post(int qp, uint8_t opcode, uint64_t id, uint32_t length)
+{
+	pair_post(
+		&p, 0,
+		(struct srdma_desc){ .opcode = opcode,
+				     .qpn = p.side[0].qp[qp].qpn,
+				     .id = id,
+				     .length = length,
+				     .local_addr = (uintptr_t)p.side[0].memory,
+				     .remote_addr = (uintptr_t)p.side[1].memory,
+				     .imm = 5 },
+		NULL);
+}
+
+/* The next record of side 1 is of this receive, taken by this QP. */
+static void expect_taken(int qp, uint64_t id, uint32_t reason)
+{
+	struct srdma_record r;
+
+	assert_int_equal(pair_record(&p, 1, &r), 1);
+	assert_int_equal(r.id, id);
+	assert_int_equal(r.qpn, p.side[1].qp[qp].qpn);
+	assert_int_equal(r.vendor_err, reason);
+}
+
+static void test_the_qp_with_a_message_takes_the_oldest(void **state)
+{
+	(void)state;
+	open_sharers();
+	memset(p.side[0].memory, 0x5a, LENGTH);
+	recv_at(holder.qpn, 1);
+	recv_at(holder.qpn, 2);
+	recv_at(holder.qpn, 3);
+	post(1, SRDMA_DESC_SEND, 10, 100);
+	pair_settle(&p);
+	expect_taken(1, 1, 0);
+	assert_memory_equal(p.side[1].memory + AT + LENGTH, p.side[0].memory,
+			    100);
+	post(0, SRDMA_DESC_SEND, 11, 100);
+	pair_settle(&p);
+	expect_taken(0, 2, 0);
+	post(1, SRDMA_DESC_WRITE_IMM, 12, 8);
+	pair_settle(&p);
+	expect_taken(1, 3, 0);
+	for (uint64_t id = 10; id <= 12; id++)
+		pair_expect(&p, 0, id, 0);
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+/* RFC 5042 R6.4.3.1-2 */
+static void test_messages_wait_for_a_receive(void **state)
+{
+	(void)state;
+	open_sharers();
+	post(0, SRDMA_DESC_SEND, 10, 3 * 4096 - 1); /* longer than one packet */
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	post(1, SRDMA_DESC_WRITE, 12, 100);
+	pair_settle(&p);
+	pair_expect_none(&p, 1);
+	pair_expect_none(&p, 0); /* the WRITE is behind the SEND */
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	pair_wait_ms(&p, 5000);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
+	for (uint64_t id = 0; id < 2; id++) {
+		pair_post(&p, 1,
+			  (struct srdma_desc){
+				  .opcode = SRDMA_DESC_RECV,
+				  .qpn = holder.qpn,
+				  .id = id,
+				  .length = 4 * 4096,
+				  .local_addr = (uintptr_t)p.side[1].memory +
+						AT + id * 4 * 4096 },
+			  NULL);
+		pair_settle(&p);
+	}
+	pair_wait_ms(&p, 2000);
+	pair_expect(&p, 1, 0, 0);
+	pair_expect(&p, 1, 1, 0);
+	pair_expect_none(&p, 1);
+	for (int i = 0; i < 3; i++) {
+		struct srdma_record r;
+
+		assert_int_equal(pair_record(&p, 0, &r), 1);
+		assert_int_equal(r.vendor_err, 0);
+	}
+	pair_close(&p);
+}
+
+static void test_deadline_of_a_message_that_waits(void **state)
+{
+	(void)state;
+	p.timeout_ms = 2000;
+	open_sharers();
+	post(0, SRDMA_DESC_SEND, 10, 100);
+	pair_settle(&p);
+	pair_wait_ms(&p, 3000);
+	pair_expect(&p, 0, 10, SRDMA_REASON_DEADLINE);
+	pair_close(&p);
+}
+
+/* Records of a shared queue may outnumber the ring: they wait for it. */
+static void test_full_ring_delays_receives(void **state)
+{
+	enum { RING = 512, MANY = 3 * DEPTH };
+	struct srdma_record r;
+
+	(void)state;
+	p.ring = RING;
+	p.depth = 4;
+	open_sharers();
+	for (uint64_t i = 0; i < MANY; i++) {
+		/* The host does not look at its ring. */
+		recv_at(holder.qpn, i % DEPTH);
+		post(0, SRDMA_DESC_SEND, 1, 16);
+		pair_settle(&p);
+		assert_int_equal(pair_record(&p, 0, &r), 1);
+		assert_int_equal(r.vendor_err, 0);
+	}
+	for (uint64_t i = 0; i < MANY; i++)
+		expect_taken(0, i % DEPTH, 0);
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+/* Runs until QP 0 of side 1 has taken a receive for a message that has not come
+ * as a whole. */
+static void begin_message(void)
+{
+	const struct srdma_responder *rs = srdma_qp_responder(
+		srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn));
+
+	recv_at(holder.qpn, 1);
+	recv_at(holder.qpn, 2);
+	pair_settle(&p);
+	pair_post(&p, 0,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_SEND,
+				       .id = 10,
+				       .length = LENGTH,
+				       .local_addr =
+					       (uintptr_t)p.side[0].memory },
+		  NULL);
+	while (rs->rq_tail == rs->rq_head)
+		pair_run(&p, 1);
+	assert_int_equal(rs->rq_next, 0);
+}
+
+static void test_failed_qp_flushes_what_it_has_taken(void **state)
+{
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_sharers();
+	begin_message();
+	assert_int_equal(srdma_relay_qp_end(p.side[1].relay, p.side[1].leg,
+					    p.side[1].qp[0].qpn,
+					    SRDMA_REASON_PEER_CLOSED),
+			 0);
+	pair_settle(&p);
+	expect_taken(0, 1, SRDMA_REASON_FLUSHED);
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	pair_settle(&p);
+	expect_taken(0, 0, SRDMA_REASON_PEER_CLOSED); /* QP event */
+	expect_taken(1, 2, 0);
+	pair_close(&p);
+}
+
+static void test_destroyed_qp_gives_back_what_it_has_taken(void **state)
+{
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_sharers();
+	begin_message();
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	post(1, SRDMA_DESC_SEND, 12, 100);
+	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+				      p.side[1].qp[0].qpn))
+		pair_run(&p, 1);
+	pair_settle(&p);
+	/* It came back, also if QP 1 waited for it. */
+	for (int i = 0; i < 2; i++) {
+		struct srdma_record r;
+
+		assert_int_equal(pair_record(&p, 1, &r), 1);
+		assert_int_equal(r.qpn, p.side[1].qp[1].qpn);
+		assert_int_equal(r.vendor_err, 0);
+	}
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+static void test_end_of_the_holder(void **state)
+{
+	(void)state;
+	open_sharers();
+	recv_at(holder.qpn, 1);
+	pair_settle(&p);
+	assert_int_equal(srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+						holder.qpn),
+			 0);
+	post(0, SRDMA_DESC_SEND, 10, 100);
+	pair_settle(&p);
+	pair_expect(&p, 0, 10, SRDMA_REASON_NO_RECV);
+	pair_close(&p);
+}
+
+static void refuse(uint32_t qpn, uint32_t from, int err)
+{
+	assert_int_equal(share(qpn, from), err);
+	assert_non_null(srdma_relay_why(p.side[1].relay));
+}
+
+static void test_refusals(void **state)
+{
+	struct srdma_qp_info other, fresh;
+
+	(void)state;
+	open_sharers();
+	other = init(1);
+	fresh = init(1);
+	refuse(p.side[1].qp[0].qpn, holder.qpn, -EINVAL); /* RTS */
+	refuse(fresh.qpn, p.side[1].qp[0].qpn, -EINVAL);
+	refuse(fresh.qpn, fresh.qpn, -EINVAL);
+	refuse(fresh.qpn, 1, -ENOENT);
+	refuse(1, holder.qpn, -ENOENT);
+	refuse(holder.qpn, fresh.qpn, -EINVAL); /* it has users */
+	assert_int_equal(share(other.qpn, holder.qpn), 0);
+	refuse(other.qpn, holder.qpn, -EINVAL); /* twice */
+	refuse(fresh.qpn, other.qpn, -EINVAL);	/* it shares one */
+	recv_at(fresh.qpn, 1);
+	pair_settle(&p);
+	refuse(fresh.qpn, holder.qpn, -EINVAL); /* it has receives */
+	pair_close(&p);
+}
+
+static void test_own_receives_of_a_sharer_are_refused(void **state)
+{
+	uint32_t reason;
+
+	(void)state;
+	open_sharers();
+	recv_at(p.side[1].qp[0].qpn, 1);
+	pair_settle(&p);
+	assert_int_equal(pair_state(&p, 1, 0, &reason), SRDMA_QP_ERR);
+	assert_int_equal(reason, SRDMA_REASON_BAD_DESCRIPTOR);
+	assert_int_equal(pair_state(&p, 1, 1, NULL), SRDMA_QP_RTS);
+	pair_close(&p);
+}
+
+/* A host that posts more than it may loses receives, and nothing else. */
+static void test_given_back_to_a_full_queue(void **state)
+{
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_sharers();
+	begin_message();
+	for (uint64_t id = 3; id <= DEPTH + 1; id++)
+		recv_at(holder.qpn, id % 16);
+	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+				      p.side[1].qp[0].qpn))
+		pair_run(&p, 1);
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	pair_settle(&p);
+	expect_taken(1, 2, 0);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(
+			test_the_qp_with_a_message_takes_the_oldest, setup),
+		cmocka_unit_test_setup(test_messages_wait_for_a_receive, setup),
+		cmocka_unit_test_setup(test_deadline_of_a_message_that_waits,
+				       setup),
+		cmocka_unit_test_setup(test_full_ring_delays_receives, setup),
+		cmocka_unit_test_setup(test_failed_qp_flushes_what_it_has_taken,
+				       setup),
+		cmocka_unit_test_setup(
+			test_destroyed_qp_gives_back_what_it_has_taken, setup),
+		cmocka_unit_test_setup(test_end_of_the_holder, setup),
+		cmocka_unit_test_setup(test_refusals, setup),
+		cmocka_unit_test_setup(
+			test_own_receives_of_a_sharer_are_refused, setup),
+		cmocka_unit_test_setup(test_given_back_to_a_full_queue, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
