@@ -337,6 +337,7 @@ $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
+$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
 	-Wl,--wrap=$(f))

@@ -27,18 +27,14 @@
 
 ABSENT(ibv_attach_mcast)
 ABSENT(ibv_destroy_ah)
-ABSENT(ibv_destroy_srq)
 ABSENT(ibv_detach_mcast)
 ABSENT(ibv_init_ah_from_wc)
-ABSENT(ibv_modify_srq)
 ABSENT(ibv_query_ece)
-ABSENT(ibv_query_srq)
 ABSENT(ibv_resolve_eth_l2_from_gid)
 ABSENT(ibv_set_ece)
 
 ABSENT_POINTER(ibv_create_ah)
 ABSENT_POINTER(ibv_create_ah_from_wc)
-ABSENT_POINTER(ibv_create_srq)
 ABSENT_POINTER(ibv_import_device)
 ABSENT_POINTER(ibv_import_dm)
 ABSENT_POINTER(ibv_import_mr)

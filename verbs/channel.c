@@ -176,8 +176,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	pthread_mutex_lock(&cq->mutex);
-	cq->comp_events_completed += nevents;
-	pthread_cond_signal(&cq->cond);
-	pthread_mutex_unlock(&cq->mutex);
+	verbs_acks_add(&(struct verbs_acks){ &cq->mutex, &cq->cond,
+					     &cq->comp_events_completed },
+		       nevents);
 }

@@ -56,15 +56,6 @@ static void leave_channel(struct verbs_cq *cq)
 	*at = cq->channel_next;
 }
 
-/* Waits until each event that was reported has been acknowledged. */
-static void wait_acknowledged(struct verbs_cq *cq)
-{
-	pthread_mutex_lock(&cq->ibv.mutex);
-	while (cq->ibv.comp_events_completed != cq->events)
-		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
-	pthread_mutex_unlock(&cq->ibv.mutex);
-}
-
 int ibv_destroy_cq(struct ibv_cq *ibv)
 {
 	struct verbs_cq *cq = (struct verbs_cq *)ibv;
@@ -80,7 +71,9 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	pthread_mutex_unlock(&root->lock);
 	if (users)
 		return EBUSY;
-	wait_acknowledged(cq);
+	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
+					      &ibv->comp_events_completed },
+			cq->events);
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_cond_destroy(&cq->ibv.cond);
 	verbs_poll_free(cq->poll);

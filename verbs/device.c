@@ -137,12 +137,14 @@ static void set_operations(struct verbs_root *root)
 	root->ctx.query_device_ex = verbs_query_device_ex;
 	root->ctx.query_rt_values = verbs_query_rt_values;
 	root->ctx.create_cq_ex = verbs_create_cq_ex;
+	root->ctx.create_srq_ex = verbs_create_srq_ex;
 	root->ctx.create_qp_ex = verbs_create_qp_ex;
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	c->ops.poll_cq = verbs_poll_cq;
 	c->ops.req_notify_cq = verbs_req_notify_cq;
 	c->ops.post_send = verbs_post_send;
 	c->ops.post_recv = verbs_post_recv;
+	c->ops.post_srq_recv = verbs_post_srq_recv;
 }
 
 static int open_worker(struct verbs_root *root)
@@ -183,6 +185,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!root)
 		return verbs_null(ENOMEM);
 	root->policy = &d->policy;
+	root->events_end = &root->events;
 	root->ctx.context.device = device;
 	root->ctx.context.async_fd = root->ctx.context.cmd_fd = -1;
 	root->ctx.context.num_comp_vectors = 1;
@@ -231,6 +234,9 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_res_rd_atom = RD_ATOMIC * 1024,
 		.max_qp_init_rd_atom = RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_srq = 1024,
+		.max_srq_wr = SRDMA_DEPTH_MAX,
+		.max_srq_sge = 1,
 		.max_pkeys = 1,
 		.phys_port_cnt = 1,
 	};

@@ -23,7 +23,10 @@ static void put(struct verbs_qp *qp, const struct ibv_wc *wc)
 {
 	const int recv = wc->opcode & IBV_WC_RECV;
 
-	qp->recvs -= recv != 0;
+	if (recv && qp->ibv.srq)
+		verbs_srq_done((struct verbs_srq *)qp->ibv.srq);
+	else
+		qp->recvs -= recv != 0;
 	verbs_cq_put(
 		(struct verbs_cq *)(recv ? qp->ibv.recv_cq : qp->ibv.send_cq),
 		wc);
@@ -36,6 +39,9 @@ void verbs_loss_known(struct verbs_qp *qp)
 			     .vendor_err = SRDMA_REASON_FLUSHED,
 			     .qp_num = qp->ibv.qp_num };
 
+	if (qp->ibv.srq && qp->ibv.state != IBV_QPS_ERR)
+		verbs_event_put(verbs_root_of(qp->ibv.context), &qp->last_wqe,
+				IBV_EVENT_QP_LAST_WQE_REACHED);
 	qp->ibv.state = IBV_QPS_ERR;
 	for (uint32_t i = 0; i < qp->held; i++) {
 		wc.wr_id = qp->flushed[i];

@@ -30,6 +30,14 @@ struct verbs_device {
 	__be64 guid;
 };
 
+/* An asynchronous event of an object, which contains it: it waits to be read at
+ * most once. */
+struct verbs_event {
+	struct verbs_event *next;
+	struct ibv_async_event event;
+	int waits;
+};
+
 struct verbs_root {
 	struct srdma_device *device;
 	struct srdma_device_attr attr;
@@ -39,7 +47,9 @@ struct verbs_root {
 	const struct verbs_policy *policy;
 	unsigned idle;		  /* polls in a row that found nothing */
 	unsigned armed;		  /* CQs */
-	int gone;		  /* 1: the end of the worker was reported */
+	struct verbs_event fatal; /* the end of the worker */
+	int gone;		  /* 1: it was reported */
+	struct verbs_event *events, **events_end; /* to be read */
 	int64_t look_at;	  /* next look at connections, ms */
 	struct verbs_context ctx; /* the last field: verbs_get_ctx() */
 };
@@ -81,6 +91,16 @@ struct verbs_cq {
 	uint32_t events; /* reported, not acknowledged */
 };
 
+struct verbs_srq {
+	struct ibv_srq ibv;
+	struct srdma_qp *holder; /* of the receives */
+	struct ibv_srq_attr attr;
+	uint32_t posted; /* whose completions are not in a CQ */
+	unsigned users;	 /* QPs */
+	struct verbs_event limit;
+	uint32_t reported; /* events that were read */
+};
+
 struct verbs_qp {
 	union {
 		struct ibv_qp ibv;
@@ -93,7 +113,10 @@ struct verbs_qp {
 	int connecting;			     /* 1: no keys yet */
 	int sq_sig_all;
 	uint32_t sq, rq;
-	uint32_t recvs; /* posted, whose completions are not in the CQ */
+	uint32_t recv_room; /* places in the CQ of its receives */
+	struct verbs_event last_wqe;
+	uint32_t reported; /* events that were read */
+	uint32_t recvs;	   /* posted, whose completions are not in the CQ */
 	/* Work request ids of flushed receives that are held, rq places, and 1
 	 * if they are held because the peer is gone (loss.c). */
 	uint64_t *flushed;
@@ -159,6 +182,34 @@ int verbs_channel_watch(const struct verbs_cq *cq, int fd);
 
 /* The worker has ended. Only the first call has an effect. */
 void verbs_event_worker_gone(struct verbs_root *root);
+/* The event is to be read, unless it waits for that already. */
+void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
+		     enum ibv_event_type type);
+/* The object of the event ends: the event is not read any more. */
+void verbs_event_drop(struct verbs_root *root, struct verbs_event *e);
+
+/* 1: *event is the oldest one that waits; 0: none does. */
+int verbs_event_take(struct verbs_root *root, struct ibv_async_event *event);
+void verbs_event_ack(const struct ibv_async_event *event);
+
+/* An object's events that the program has acknowledged. */
+struct verbs_acks {
+	pthread_mutex_t *mutex;
+	pthread_cond_t *cond;
+	uint32_t *completed;
+};
+void verbs_acks_add(const struct verbs_acks *a, uint32_t n);
+/* Waits until as many are acknowledged as were reported. */
+void verbs_acks_wait(const struct verbs_acks *a, uint32_t reported);
+
+/* --- srq.c --------------------------------------------------------------------- */
+
+/* A receive completed. */
+void verbs_srq_done(struct verbs_srq *srq);
+int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			struct ibv_recv_wr **bad_wr);
+struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context,
+				    struct ibv_srq_init_attr_ex *attr);
 
 /* --- loss.c
  * ------------------------------------------------------------------ */
@@ -189,6 +240,9 @@ struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num);
 
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		    struct ibv_send_wr **bad_wr);
+/* Posts one receive: 0 or errno. */
+int verbs_post_one_recv(struct srdma_qp *qp, const struct ibv_recv_wr *wr,
+			uint32_t max_sge);
 /* Posts n requests, or none: 0 or errno. */
 int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,

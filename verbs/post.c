@@ -126,7 +126,8 @@ int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 	return err;
 }
 
-static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
+int verbs_post_one_recv(struct srdma_qp *qp, const struct ibv_recv_wr *wr,
+			uint32_t max_sge)
 {
 	struct srdma_sge list[SRDMA_SGE_MAX];
 	struct srdma_recv_wr w = {
@@ -134,15 +135,21 @@ static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
 		.sg_list = list_of(wr->sg_list, wr->num_sge, list),
 		.num_sge = (uint32_t)wr->num_sge,
 	};
-	int r;
 
-	if (!w.sg_list || wr->num_sge > (int)qp->cap.max_recv_sge)
+	if (!w.sg_list || wr->num_sge > (int)max_sge)
 		return EINVAL;
+	return post_error(srdma_post_recv(qp, &w, NULL));
+}
+
+static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
+{
+	int err;
+
 	if (qp->recvs == qp->rq)
 		return ENOMEM;
-	r = srdma_post_recv(qp->qp, &w, NULL);
-	qp->recvs += !r;
-	return post_error(r);
+	err = verbs_post_one_recv(qp->qp, wr, qp->cap.max_recv_sge);
+	qp->recvs += !err;
+	return err;
 }
 
 int verbs_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
@@ -153,7 +160,7 @@ int verbs_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 	int err = 0;
 
 	pthread_mutex_lock(&root->lock);
-	if (ibv->state == IBV_QPS_RESET)
+	if (ibv->state == IBV_QPS_RESET || ibv->srq)
 		err = EINVAL;
 	for (; wr && !err; wr = err ? wr : wr->next)
 		err = recv_one(qp, wr);

@@ -31,11 +31,11 @@ struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num)
 
 /* --- life ----------------------------------------------------------------------------- */
 
-static int check(const struct ibv_qp_init_attr *a)
+static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
 
-	if (a->qp_type != IBV_QPT_RC || a->srq)
+	if (a->qp_type != IBV_QPT_RC)
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
 	    cap->max_recv_wr > SRDMA_DEPTH_MAX ||
@@ -43,7 +43,7 @@ static int check(const struct ibv_qp_init_attr *a)
 	    cap->max_recv_sge > SRDMA_SGE_MAX ||
 	    cap->max_inline_data > SRDMA_INLINE_MAX)
 		return EINVAL;
-	return 0;
+	return a->srq && a->srq->pd != pd ? EINVAL : 0;
 }
 
 static int join(struct verbs_qp *qp)
@@ -59,10 +59,35 @@ static int join(struct verbs_qp *qp)
 		err = verbs_cq_join(send, qp->sq);
 	if (err)
 		return err;
-	err = verbs_cq_join(recv, qp->rq);
+	err = verbs_cq_join(recv, qp->recv_room);
 	if (err)
 		verbs_cq_leave(send, qp->sq, qp->ibv.qp_num);
 	return err;
+}
+
+/* The QP takes the receives of its SRQ, if it has one. 0 or errno. */
+static int share(const struct verbs_qp *qp)
+{
+	const struct verbs_srq *srq = (const struct verbs_srq *)qp->ibv.srq;
+
+	return srq ? verbs_error(srdma_shared_queue_join(qp->qp, srq->holder))
+		   : 0;
+}
+
+/* The depths of the queues. */
+static void set_depths(struct verbs_qp *qp, struct ibv_qp_cap *cap)
+{
+	const struct verbs_srq *srq = (const struct verbs_srq *)qp->ibv.srq;
+
+	qp->sq = cap->max_send_wr ? cap->max_send_wr : 1;
+	if (srq) {
+		cap->max_recv_wr = cap->max_recv_sge = 0;
+		qp->rq = SRDMA_SHARED_TAKEN;
+		qp->recv_room = srq->attr.max_wr;
+	} else {
+		qp->rq = cap->max_recv_wr ? cap->max_recv_wr : 1;
+		qp->recv_room = qp->rq;
+	}
 }
 
 /* Makes the QP of the worker. 0 or errno. */
@@ -78,14 +103,31 @@ static int make(struct verbs_qp *qp)
 		return verbs_error(r);
 	srdma_query_qp(qp->qp, &query);
 	qp->ibv.qp_num = query.qp_num;
-	err = join(qp);
+	err = share(qp);
+	if (!err)
+		err = join(qp);
 	if (err) {
 		srdma_destroy_qp(qp->qp);
 		qp->qp = NULL;
 		return err;
 	}
+	if (qp->ibv.srq)
+		((struct verbs_srq *)qp->ibv.srq)->users++;
 	qp->next = root->qps[bucket_of(query.qp_num)];
 	root->qps[bucket_of(query.qp_num)] = qp;
+	return 0;
+}
+
+/* The receives of an SRQ that the QP has completed are taken from the leg, so that
+ * the SRQ has room for others. The QP makes no completions afterwards. */
+static int settle_shared(struct verbs_qp *qp)
+{
+	int r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
+
+	if (r)
+		return r;
+	verbs_collect(verbs_root_of(qp->ibv.context));
+	verbs_loss_known(qp);
 	return 0;
 }
 
@@ -95,9 +137,14 @@ static int end(struct verbs_qp *qp)
 {
 	struct verbs_root *root = verbs_root_of(qp->ibv.context);
 	struct verbs_qp **at = &root->qps[bucket_of(qp->ibv.qp_num)];
-	int r = srdma_destroy_qp(qp->qp);
+	int r;
 
-	if (r || !qp->qp)
+	if (!qp->qp)
+		return 0;
+	r = qp->ibv.srq ? settle_shared(qp) : 0;
+	if (!r)
+		r = srdma_destroy_qp(qp->qp);
+	if (r)
 		return verbs_error(r);
 	/* After the QP, so that the peer gets all that was sent. */
 	srdma_disconnect(qp->connection);
@@ -108,8 +155,11 @@ static int end(struct verbs_qp *qp)
 	*at = qp->next;
 	verbs_cq_leave((struct verbs_cq *)qp->ibv.send_cq, qp->sq,
 		       qp->ibv.qp_num);
-	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->rq,
+	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->recv_room,
 		       qp->ibv.qp_num);
+	if (qp->ibv.srq)
+		((struct verbs_srq *)qp->ibv.srq)->users--;
+	verbs_event_drop(root, &qp->last_wqe);
 	return 0;
 }
 
@@ -118,7 +168,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
 	struct verbs_root *root = verbs_root_of(pd->context);
 	struct verbs_qp *qp;
-	int err = check(init);
+	int err = check(pd, init);
 
 	if (err)
 		return verbs_null(err);
@@ -130,15 +180,16 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 				   .pd = pd,
 				   .send_cq = init->send_cq,
 				   .recv_cq = init->recv_cq,
+				   .srq = init->srq,
 				   .state = IBV_QPS_RESET,
 				   .qp_type = init->qp_type };
-	qp->sq = init->cap.max_send_wr ? init->cap.max_send_wr : 1;
-	qp->rq = init->cap.max_recv_wr ? init->cap.max_recv_wr : 1;
+	set_depths(qp, &init->cap);
+	qp->last_wqe.event.element.qp = &qp->ibv;
 	qp->sq_sig_all = init->sq_sig_all;
 	init->cap.max_inline_data = SRDMA_INLINE_MAX;
 	if (!init->cap.max_send_sge)
 		init->cap.max_send_sge = 1;
-	if (!init->cap.max_recv_sge)
+	if (!init->cap.max_recv_sge && !init->srq)
 		init->cap.max_recv_sge = 1;
 	qp->cap = init->cap;
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
@@ -169,6 +220,9 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_unlock(&root->lock);
 	if (err)
 		return err;
+	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
+					      &ibv->events_completed },
+			qp->reported);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	verbs_batch_free(qp->batch);
@@ -334,6 +388,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int attr_mask,
 	*init_attr = (struct ibv_qp_init_attr){ .qp_context = ibv->qp_context,
 						.send_cq = ibv->send_cq,
 						.recv_cq = ibv->recv_cq,
+						.srq = ibv->srq,
 						.cap = qp->cap,
 						.qp_type = ibv->qp_type,
 						.sq_sig_all = qp->sq_sig_all };

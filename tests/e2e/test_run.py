@@ -117,6 +117,7 @@ def needs(program: str) -> None:
         "ib_send_bw -e -n 200",
         "ib_atomic_bw -n 100",
         "ibv_rc_pingpong -e -g 0 -n 50",
+        "ibv_srq_pingpong -g 0 -n 50",
     ],
 )
 def test_programs_run_protected(hosts: Hosts, words: str) -> None:
@@ -145,6 +146,12 @@ def test_perftest(hosts: Hosts, words: str) -> None:
     _runs_protected(hosts, words.split())
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("options", ["-e", "-q 8 -r 10", "-q 4 -s 100000 -r 64"])
+def test_shared_receives(hosts: Hosts, options: str) -> None:
+    _runs_protected(hosts, ["ibv_srq_pingpong", "-g", "0", *options.split()])
+
+
 def _runs_protected(hosts: Hosts, words: list[str]) -> None:
     needs(words[0])
     before = hosts.sealed()
@@ -162,7 +169,7 @@ def test_device_is_shown(hosts: Hosts) -> None:
     assert "PORT_ACTIVE" in out
 
 
-@pytest.mark.parametrize("name", ["refusals", "extended", "loopback"])
+@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq"])
 def test_functions(hosts: Hosts, name: str) -> None:
     program = PROGRAMS / name
     if not program.exists():

@@ -24,6 +24,23 @@ void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
 	found[count++] = *wc;
 }
 
+static int srq_done, events;
+
+void verbs_srq_done(struct verbs_srq *srq)
+{
+	(void)srq;
+	srq_done++;
+}
+
+void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
+		     enum ibv_event_type type)
+{
+	(void)root;
+	(void)e;
+	assert_int_equal(type, IBV_EVENT_QP_LAST_WQE_REACHED);
+	events++;
+}
+
 struct subject {
 	struct verbs_qp qp;
 	uint64_t flushed[RQ];
@@ -35,7 +52,7 @@ static void begin(struct subject *s)
 	s->qp.flushed = s->flushed;
 	s->qp.rq = s->qp.recvs = RQ;
 	s->qp.ibv.state = IBV_QPS_RTS;
-	count = 0;
+	count = srq_done = events = 0;
 }
 
 static void completes(struct subject *s, enum ibv_wc_opcode opcode,
@@ -140,6 +157,28 @@ static void test_success_passes(void **state)
 	assert_int_equal(s.qp.ibv.state, IBV_QPS_RTS);
 }
 
+static void test_receives_of_an_srq(void **state)
+{
+	struct verbs_srq srq = { 0 };
+	struct verbs_root root = { 0 };
+	struct subject s;
+
+	(void)state;
+	begin(&s);
+	s.qp.ibv.srq = &srq.ibv;
+	s.qp.ibv.context = &root.ctx.context;
+	completes(&s, IBV_WC_RECV, IBV_WC_SUCCESS, 1);
+	assert_int_equal(srq_done, 1);
+	assert_int_equal(events, 0);
+	completes(&s, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR, 2);
+	assert_int_equal(srq_done, 1);
+	verbs_loss_known(&s.qp);
+	verbs_loss_known(&s.qp);
+	assert_int_equal(srq_done, 2);
+	assert_int_equal(events, 1);
+	assert_int_equal(s.qp.recvs, RQ); /* of its own queue */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +187,7 @@ int main(void)
 		cmocka_unit_test(test_other_errors_flush_at_once),
 		cmocka_unit_test(test_failed_request_is_first),
 		cmocka_unit_test(test_success_passes),
+		cmocka_unit_test(test_receives_of_an_srq),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

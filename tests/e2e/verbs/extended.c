@@ -69,37 +69,6 @@ static void close_pair(struct pair *p)
 	assert_int_equal(ibv_dereg_mr(p->mr), 0);
 }
 
-static void connect_to(struct ibv_qp *qp, uint32_t qp_num)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.dest_qp_num = qp_num,
-		.path_mtu = IBV_MTU_4096,
-		.max_dest_rd_atomic = 1,
-		.ah_attr = { .is_global = 1, .port_num = 1 },
-	};
-
-	assert_int_equal(ibv_query_gid(ctx, 1, 0, &attr.ah_attr.grh.dgid), 0);
-	assert_int_equal(ibv_modify_qp(qp, &attr,
-				       IBV_QP_STATE | IBV_QP_AV |
-					       IBV_QP_PATH_MTU |
-					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
-			 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .timeout = 14,
-				     .retry_cnt = 7,
-				     .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	assert_int_equal(
-		ibv_modify_qp(qp, &attr,
-			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				      IBV_QP_MAX_QP_RD_ATOMIC),
-		0);
-}
-
 static void connect_pair(const struct pair *p)
 {
 	for (int i = 0; i < 2; i++)
@@ -167,7 +136,6 @@ static void test_absent_objects(void **state)
 	struct ibv_wq_init_attr wq = { .pd = pd };
 	struct ibv_rwq_ind_table_init_attr table = { 0 };
 	struct ibv_counters_init_attr counters = { 0 };
-	struct ibv_srq_init_attr_ex srq = { .pd = pd };
 	struct ibv_qp_open_attr open = { 0 };
 
 	(void)state;
@@ -181,7 +149,6 @@ static void test_absent_objects(void **state)
 	REFUSED(ibv_create_wq(ctx, &wq), EOPNOTSUPP);
 	REFUSED(ibv_create_rwq_ind_table(ctx, &table), EOPNOTSUPP);
 	REFUSED(ibv_create_counters(ctx, &counters), EOPNOTSUPP);
-	REFUSED(ibv_create_srq_ex(ctx, &srq), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 8, 0, 0, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_device(ctx->cmd_fd), EOPNOTSUPP);
 	REFUSED(ibv_import_pd(ctx, 0), EOPNOTSUPP);

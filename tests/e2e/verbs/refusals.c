@@ -55,13 +55,9 @@ static void test_names(void **state)
 
 static void test_absent_functions(void **state)
 {
-	struct ibv_srq_init_attr srq = { .attr = { 1, 1, 0 } };
 	struct ibv_ah_attr ah = { .port_num = 1 };
 
 	(void)state;
-	errno = 0;
-	assert_null(ibv_create_srq(pd, &srq));
-	assert_int_equal(errno, EOPNOTSUPP);
 	errno = 0;
 	assert_null(ibv_create_ah(pd, &ah));
 	assert_int_equal(errno, EOPNOTSUPP);
