@@ -537,6 +537,36 @@ static void test_a_limit_ends_no_other_qp(void **state)
 /* An identity whose share others need. A vain search for a QP of a program delays
  * no search for a QP of an identity. */
 /* RFC 5042 R6.4.2-1 */
+/* A QP whose receives others take does not give way, as long as they take them. */
+static void test_holder_of_a_shared_queue_gives_way_last(void **state)
+{
+	struct srdma_qp_info holder, user, info;
+	uint32_t reason;
+
+	(void)state;
+	begin(2);
+	set_idle(SRDMA_ACCOUNT_PROCESS, "", 0);
+	assert_int_equal(make_qp(p.side[0].leg, &holder), 0);
+	pair_wait_ms(&p, 100);
+	assert_int_equal(make_qp(p.side[0].leg, &user), 0);
+	assert_int_equal(
+		srdma_relay_qp_share(r, p.side[0].leg, user.qpn, holder.qpn),
+		0);
+	pair_wait_ms(&p, IDLE_S * MS_PER_S + 500);
+	assert_int_equal(make_qp(p.side[0].leg, &info), 0);
+	assert_int_equal(
+		srdma_relay_qp_state(r, p.side[0].leg, user.qpn, &reason),
+		-ENOENT);
+	assert_int_equal(
+		srdma_relay_qp_state(r, p.side[0].leg, holder.qpn, &reason),
+		SRDMA_QP_INIT);
+	assert_int_equal(make_qp(p.side[0].leg, &info), 0);
+	assert_int_equal(
+		srdma_relay_qp_state(r, p.side[0].leg, holder.qpn, &reason),
+		-ENOENT);
+	pair_close(&p);
+}
+
 static void test_qps_of_an_idle_identity_give_way(void **state)
 {
 	struct srdma_qp_info info;
@@ -707,6 +737,7 @@ int main(void)
 		cmocka_unit_test(test_a_vain_search_is_not_repeated_at_once),
 		cmocka_unit_test(test_qps_within_the_minimum_stay),
 		cmocka_unit_test(test_a_limit_ends_no_other_qp),
+		cmocka_unit_test(test_holder_of_a_shared_queue_gives_way_last),
 		cmocka_unit_test(test_qps_of_an_idle_identity_give_way),
 		cmocka_unit_test(test_the_ledger_has_what_the_relay_has),
 	};
