@@ -94,15 +94,25 @@ static void set_functions(struct ibv_cq_ex *ex)
 
 /* --- life ------------------------------------------------------------------------ */
 
+/* A parent domain has no effect on a CQ (domain.c). */
+static int is_domain(const struct ibv_pd *pd)
+{
+	return pd && ((const struct verbs_pd *)pd)->parent;
+}
+
 static int check(const struct ibv_cq_init_attr_ex *attr)
 {
+	const uint32_t mask = attr->comp_mask;
 	const uint32_t flags =
-		attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+		mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 
-	if ((attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
+	if ((mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS |
+				IBV_CQ_INIT_ATTR_MASK_PD)) ||
 	    (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
 		return EOPNOTSUPP;
+	if (mask & IBV_CQ_INIT_ATTR_MASK_PD && !is_domain(attr->parent_domain))
+		return EINVAL;
 	return attr->cqe > VERBS_CQE_MAX || attr->comp_vector ? EINVAL : 0;
 }
 

@@ -139,6 +139,9 @@ static void set_operations(struct verbs_root *root)
 	root->ctx.create_cq_ex = verbs_create_cq_ex;
 	root->ctx.create_srq_ex = verbs_create_srq_ex;
 	root->ctx.create_qp_ex = verbs_create_qp_ex;
+	root->ctx.alloc_td = verbs_alloc_td;
+	root->ctx.dealloc_td = verbs_dealloc_td;
+	root->ctx.alloc_parent_domain = verbs_alloc_parent_domain;
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	c->ops.poll_cq = verbs_poll_cq;
 	c->ops.req_notify_cq = verbs_req_notify_cq;

@@ -54,11 +54,18 @@ struct verbs_root {
 	struct verbs_context ctx; /* the last field: verbs_get_ctx() */
 };
 
+struct verbs_td {
+	struct ibv_td ibv;
+	unsigned users; /* parent domains */
+};
+
 struct verbs_pd {
 	struct ibv_pd ibv;
 	struct verbs_pd *next;
-	struct srdma_pd *pd;
-	unsigned users; /* QPs and regions */
+	struct srdma_pd *pd;	 /* of a parent domain: that of `parent` */
+	unsigned users;		 /* QPs, SRQs, regions and parent domains */
+	struct verbs_pd *parent; /* NULL: it is no parent domain */
+	struct verbs_td *td;	 /* of a parent domain; NULL: none */
 };
 
 struct verbs_mr {
@@ -148,6 +155,17 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context,
 				     struct ibv_cq_init_attr_ex *attr);
 /* NULL is allowed. */
 void verbs_poll_free(struct verbs_poll *p);
+
+/* --- domain.c ------------------------------------------------------------------- */
+
+struct ibv_td *verbs_alloc_td(struct ibv_context *context,
+			      struct ibv_td_init_attr *attr);
+int verbs_dealloc_td(struct ibv_td *td);
+struct ibv_pd *
+verbs_alloc_parent_domain(struct ibv_context *context,
+			  struct ibv_parent_domain_init_attr *attr);
+/* Ends a parent domain: 0, or EBUSY. */
+int verbs_dealloc_parent_domain(struct verbs_pd *domain);
 
 /* --- qp_ex.c -------------------------------------------------------------------- */
 

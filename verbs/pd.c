@@ -33,6 +33,8 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 	struct verbs_root *root = verbs_root_of(ibv->context);
 	int r = -EBUSY;
 
+	if (pd->parent)
+		return verbs_dealloc_parent_domain(pd);
 	pthread_mutex_lock(&root->lock);
 	if (!pd->users)
 		r = srdma_dealloc_pd(pd->pd);

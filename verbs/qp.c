@@ -31,6 +31,12 @@ struct verbs_qp *verbs_qp_find(const struct verbs_root *root, uint32_t qp_num)
 
 /* --- life ----------------------------------------------------------------------------- */
 
+/* A PD and its parent domains have one leg. */
+static const struct srdma_pd *leg_of(const struct ibv_pd *pd)
+{
+	return ((const struct verbs_pd *)pd)->pd;
+}
+
 static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
@@ -43,7 +49,7 @@ static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 	    cap->max_recv_sge > SRDMA_SGE_MAX ||
 	    cap->max_inline_data > SRDMA_INLINE_MAX)
 		return EINVAL;
-	return a->srq && a->srq->pd != pd ? EINVAL : 0;
+	return a->srq && leg_of(a->srq->pd) != leg_of(pd) ? EINVAL : 0;
 }
 
 static int join(struct verbs_qp *qp)

@@ -129,8 +129,6 @@ static void test_device(void **state)
 
 static void test_absent_objects(void **state)
 {
-	struct ibv_td_init_attr td = { 0 };
-	struct ibv_parent_domain_init_attr domain = { .pd = pd };
 	struct ibv_alloc_dm_attr dm = { .length = 8 };
 	struct ibv_xrcd_init_attr xrcd = { 0 };
 	struct ibv_wq_init_attr wq = { .pd = pd };
@@ -139,8 +137,6 @@ static void test_absent_objects(void **state)
 	struct ibv_qp_open_attr open = { 0 };
 
 	(void)state;
-	REFUSED(ibv_alloc_td(ctx, &td), EOPNOTSUPP);
-	REFUSED(ibv_alloc_parent_domain(ctx, &domain), EOPNOTSUPP);
 	REFUSED(ibv_alloc_dm(ctx, &dm), EOPNOTSUPP);
 	REFUSED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
 	REFUSED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
@@ -206,7 +202,10 @@ static void test_illegal_cqs(void **state)
 	REFUSE_CQ(EINVAL, attr.comp_vector = 1);
 	REFUSE_CQ(EOPNOTSUPP,
 		  attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
-	REFUSE_CQ(EOPNOTSUPP, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD);
+	REFUSE_CQ(EOPNOTSUPP, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD << 1);
+	REFUSE_CQ(EINVAL, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD);
+	REFUSE_CQ(EINVAL, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+		  attr.parent_domain = pd);
 	REFUSE_CQ(EOPNOTSUPP, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 		  attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 }
@@ -250,6 +249,52 @@ static void test_qp_without_operations(void **state)
 	REFUSED(ibv_qp_to_qp_ex(qp), EOPNOTSUPP);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 	close_pair(&p);
+}
+
+static void refuse_domain(struct ibv_parent_domain_init_attr attr, int err)
+{
+	REFUSED(ibv_alloc_parent_domain(ctx, &attr), err);
+}
+
+static void test_parent_domains(void **state)
+{
+	struct ibv_td_init_attr init = { 0 }, later = { .comp_mask = 1 };
+	struct ibv_td *td = ibv_alloc_td(ctx, &init);
+	struct ibv_parent_domain_init_attr attr = { .pd = pd, .td = td };
+	struct ibv_cq_init_attr_ex cq = cq_attr();
+	struct ibv_pd *domain = ibv_alloc_parent_domain(ctx, &attr);
+	struct ibv_pd *bare = pd;
+	struct ibv_cq_ex *made;
+	struct pair p;
+
+	(void)state;
+	assert_non_null(td);
+	assert_non_null(domain);
+	REFUSED(ibv_alloc_td(ctx, &later), EOPNOTSUPP);
+	refuse_domain((struct ibv_parent_domain_init_attr){ 0 }, EINVAL);
+	refuse_domain((struct ibv_parent_domain_init_attr){ .pd = domain },
+		      EINVAL);
+	refuse_domain(
+		(struct ibv_parent_domain_init_attr){
+			.pd = pd,
+			.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS },
+		EOPNOTSUPP);
+	cq.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+	cq.parent_domain = domain;
+	made = ibv_create_cq_ex(ctx, &cq);
+	assert_non_null(made);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(made)), 0);
+	pd = domain; /* it stands for its PD */
+	open_pair(&p);
+	connect_pair(&p);
+	ibv_wr_abort(ibv_qp_to_qp_ex(p.qp[0]));
+	assert_int_equal(ibv_dealloc_pd(domain), EBUSY);
+	close_pair(&p);
+	pd = bare;
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	assert_int_equal(ibv_dealloc_td(td), EBUSY);
+	assert_int_equal(ibv_dealloc_pd(domain), 0);
+	assert_int_equal(ibv_dealloc_td(td), 0);
 }
 
 /* --- batches. In the state ERR requests are accepted and flushed ----------------------- */
@@ -574,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_illegal_cqs),
 		cmocka_unit_test(test_illegal_qps),
 		cmocka_unit_test(test_qp_without_operations),
+		cmocka_unit_test(test_parent_domains),
 		cmocka_unit_test(test_batches_that_fail),
 		cmocka_unit_test(test_batch_without_beginning),
 		cmocka_unit_test(test_batch_is_posted_as_a_whole),
