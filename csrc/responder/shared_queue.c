@@ -51,11 +51,20 @@ int srdma_shared_queue_is_awaited(struct srdma_qp *holder)
 	return awaited;
 }
 
+/* Moves what a receive names. */
+static struct srdma_rqe moved(struct srdma_rqe *e)
+{
+	const struct srdma_rqe copy = *e;
+
+	*e = (struct srdma_rqe){ 0 };
+	return copy;
+}
+
 /* The holder completes nothing itself: what is taken leaves its queue. */
 static void take(struct srdma_responder *rs, struct srdma_responder *from)
 {
 	*srdma_responder_rqe(rs, rs->rq_tail++) =
-		*srdma_responder_rqe(from, from->rq_head);
+		moved(srdma_responder_rqe(from, from->rq_head));
 	from->rq_head = from->rq_done = from->rq_next = from->rq_head + 1;
 }
 
@@ -77,25 +86,31 @@ int srdma_shared_queue_waits(struct srdma_responder *rs,
 	return 0;
 }
 
-static void give_back(struct srdma_responder *rs, struct srdma_responder *from)
+static int has_room(const struct srdma_responder *from)
 {
-	struct srdma_rqe *e = srdma_responder_rqe(rs, --rs->rq_tail);
-
-	if (from->rq_tail - from->rq_head == from->rq_depth)
-		return; /* the host posted more than it may */
-	from->rq_head = from->rq_done = from->rq_next = from->rq_head - 1;
-	*srdma_responder_rqe(from, from->rq_head) = (struct srdma_rqe){
-		.id = e->id, .addr = e->addr, .length = e->length, .key = e->key
-	};
+	return from->rq_tail - from->rq_head < from->rq_depth;
 }
 
+/* The receive becomes the oldest one again, as if no message had come. */
+static void give_back(struct srdma_responder *rs, struct srdma_responder *from)
+{
+	struct srdma_rqe *e;
+
+	from->rq_head = from->rq_done = from->rq_next = from->rq_head - 1;
+	e = srdma_responder_rqe(from, from->rq_head);
+	*e = moved(srdma_responder_rqe(rs, --rs->rq_tail));
+	e->done = e->reason = e->with_imm = 0;
+	e->byte_len = 0;
+}
+
+/* A host that posts more than it may loses receives. */
 void srdma_shared_queue_end(struct srdma_responder *rs)
 {
 	struct srdma_responder *from = rs->shared;
 
 	if (!from)
 		return;
-	while (rs->rq_tail != rs->rq_head)
+	while (rs->rq_tail != rs->rq_head && has_room(from))
 		give_back(rs, from);
 	rs->shared = NULL;
 	from->users--;
