@@ -30,6 +30,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 	cq->ibv.channel = channel;
 	cq->ibv.cq_context = cq_context;
 	cq->ibv.cqe = cqe;
+	cq->overrun.event.element.cq = &cq->ibv;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	if (c) {
@@ -67,6 +68,7 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	if (!users) {
 		verbs_channel_forget(cq);
 		leave_channel(cq);
+		verbs_event_drop(root, &cq->overrun);
 	}
 	pthread_mutex_unlock(&root->lock);
 	if (users)
@@ -74,29 +76,15 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
 					      &ibv->comp_events_completed },
 			cq->events);
+	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
+					      &ibv->async_events_completed },
+			cq->reported);
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_cond_destroy(&cq->ibv.cond);
 	verbs_poll_free(cq->poll);
 	free(cq->wcs);
 	free(cq);
 	return 0;
-}
-
-/* The ring has room for the depths of the queues in any case, so that only the
- * number changes that the program sees. */
-int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
-{
-	const struct verbs_cq *cq = (const struct verbs_cq *)ibv;
-	struct verbs_root *root = verbs_root_of(ibv->context);
-	int err = EINVAL;
-
-	pthread_mutex_lock(&root->lock);
-	if (cqe >= 1 && cqe <= VERBS_CQE_MAX && (uint32_t)cqe >= cq->count) {
-		ibv->cqe = cqe;
-		err = 0;
-	}
-	pthread_mutex_unlock(&root->lock);
-	return err;
 }
 
 /* --- the queue --------------------------------------------------------------------- */
@@ -106,25 +94,51 @@ static struct ibv_wc *place(const struct verbs_cq *cq, uint32_t i)
 	return &cq->wcs[(cq->head + i) % cq->room];
 }
 
-int verbs_cq_join(struct verbs_cq *cq, uint32_t depth)
+/* Room for this many completions. 0 or ENOMEM. */
+static int grow(struct verbs_cq *cq, uint32_t room)
 {
-	const uint32_t room = cq->queues + depth;
 	struct ibv_wc *wcs;
 
-	if (room > cq->room) {
-		wcs = calloc(room, sizeof(*wcs));
-		if (!wcs)
-			return ENOMEM;
-		for (uint32_t i = 0; i < cq->count; i++)
-			wcs[i] = *place(cq, i);
-		free(cq->wcs);
-		cq->wcs = wcs;
-		cq->room = room;
-		cq->head = 0;
-	}
-	cq->queues = room;
+	if (room <= cq->room)
+		return 0;
+	wcs = calloc(room, sizeof(*wcs));
+	if (!wcs)
+		return ENOMEM;
+	for (uint32_t i = 0; i < cq->count; i++)
+		wcs[i] = *place(cq, i);
+	free(cq->wcs);
+	cq->wcs = wcs;
+	cq->room = room;
+	cq->head = 0;
+	return 0;
+}
+
+int verbs_cq_join(struct verbs_cq *cq, uint32_t depth)
+{
+	const uint32_t queues = cq->queues + depth;
+	const uint32_t cqe = (uint32_t)cq->ibv.cqe;
+
+	if (grow(cq, queues > cqe ? queues : cqe))
+		return ENOMEM;
+	cq->queues = queues;
 	cq->users++;
 	return 0;
+}
+
+/* Room is never given back. */
+int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	struct verbs_cq *cq = (struct verbs_cq *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	int err = EINVAL;
+
+	pthread_mutex_lock(&root->lock);
+	if (cqe >= 1 && cqe <= VERBS_CQE_MAX && (uint32_t)cqe >= cq->count)
+		err = grow(cq, (uint32_t)cqe);
+	if (!err)
+		ibv->cqe = cqe;
+	pthread_mutex_unlock(&root->lock);
+	return err;
 }
 
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
@@ -141,6 +155,11 @@ void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
 
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
 {
+	if (cq->count == cq->room) {
+		verbs_event_put(verbs_root_of(cq->ibv.context), &cq->overrun,
+				IBV_EVENT_CQ_ERR);
+		return;
+	}
 	*place(cq, cq->count++) = *wc;
 	verbs_channel_note(cq, wc);
 }

@@ -262,6 +262,7 @@ static int query_port(struct ibv_context *context, uint8_t port_num,
 		.active_speed = SPEED_25G,
 		.phys_state = PHYS_LINK_UP,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
+		.flags = IBV_QPF_GRH_REQUIRED,
 	};
 
 	(void)context;

@@ -53,6 +53,8 @@ static void count(const struct ibv_async_event *e)
 		((struct verbs_qp *)e->element.qp)->reported++;
 	else if (e->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
 		((struct verbs_srq *)e->element.srq)->reported++;
+	else if (e->event_type == IBV_EVENT_CQ_ERR)
+		((struct verbs_cq *)e->element.cq)->reported++;
 }
 
 int verbs_event_take(struct verbs_root *root, struct ibv_async_event *event)
@@ -92,6 +94,7 @@ void verbs_event_ack(const struct ibv_async_event *event)
 {
 	struct ibv_qp *qp = event->element.qp;
 	struct ibv_srq *srq = event->element.srq;
+	struct ibv_cq *cq = event->element.cq;
 
 	if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
 		verbs_acks_add(&(struct verbs_acks){ &qp->mutex, &qp->cond,
@@ -101,4 +104,9 @@ void verbs_event_ack(const struct ibv_async_event *event)
 		verbs_acks_add(&(struct verbs_acks){ &srq->mutex, &srq->cond,
 						     &srq->events_completed },
 			       1);
+	else if (event->event_type == IBV_EVENT_CQ_ERR)
+		verbs_acks_add(
+			&(struct verbs_acks){ &cq->mutex, &cq->cond,
+					      &cq->async_events_completed },
+			1);
 }

@@ -89,8 +89,10 @@ struct verbs_cq {
 	struct verbs_cq *channel_next;
 	unsigned users; /* queues */
 	/* Completions that were taken from a leg for this CQ: a ring with room
-	 * for all queues that complete here. */
+	 * for all queues that complete here, and for cqe. */
 	struct ibv_wc *wcs;
+	struct verbs_event overrun;
+	uint32_t reported; /* asynchronous events that were read */
 	uint32_t room, head, count, queues;
 	int armed;	 /* ibv_req_notify_cq() */
 	int solicited;	 /* 1: armed for errors and receives only */
@@ -145,6 +147,7 @@ static inline struct verbs_root *verbs_root_of(const struct ibv_context *ctx)
 int verbs_cq_join(struct verbs_cq *cq, uint32_t depth);
 /* The queue ends. Completions of its QP that were not polled are dropped. */
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
+/* Drops the completion if the CQ is full, which is reported as an event. */
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);
 /* Takes what has arrived on all legs. */
 void verbs_collect(struct verbs_root *root);

@@ -18,6 +18,7 @@ struct scene {
 	struct verbs_root root;
 	struct verbs_qp qp[2];
 	struct verbs_srq srq;
+	struct verbs_cq cq;
 };
 
 static void begin(struct scene *s)
@@ -30,6 +31,7 @@ static void begin(struct scene *s)
 	for (int i = 0; i < 2; i++)
 		s->qp[i].last_wqe.event.element.qp = &s->qp[i].ibv;
 	s->srq.limit.event.element.srq = &s->srq.ibv;
+	s->cq.overrun.event.element.cq = &s->cq.ibv;
 }
 
 static void end(struct scene *s)
@@ -80,16 +82,20 @@ static void test_events_are_read_in_order(void **state)
 	put(&s, 1); /* it waits already */
 	verbs_event_worker_gone(&s.root);
 	verbs_event_worker_gone(&s.root);
+	verbs_event_put(&s.root, &s.cq.overrun, IBV_EVENT_CQ_ERR);
 	expect(&s, IBV_EVENT_QP_LAST_WQE_REACHED, &s.qp[1]);
 	expect(&s, IBV_EVENT_SRQ_LIMIT_REACHED, &s.srq);
 	put(&s, 1);
 	expect(&s, IBV_EVENT_QP_LAST_WQE_REACHED, &s.qp[0]);
 	expect(&s, IBV_EVENT_DEVICE_FATAL, NULL);
+	expect(&s, IBV_EVENT_CQ_ERR, &s.cq);
 	expect(&s, IBV_EVENT_QP_LAST_WQE_REACHED, &s.qp[1]);
 	expect_none(&s);
 	assert_int_equal(s.qp[1].reported, 2);
 	assert_int_equal(s.qp[1].ibv.events_completed, 2);
 	assert_int_equal(s.srq.ibv.events_completed, 1);
+	assert_int_equal(s.cq.reported, 1);
+	assert_int_equal(s.cq.ibv.async_events_completed, 1);
 	end(&s);
 }
 

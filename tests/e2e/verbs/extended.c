@@ -468,6 +468,57 @@ static void test_polling(void **state)
 	close_pair(&p);
 }
 
+/* Fills the send CQ of a QP in ERR, whose completions are taken by polls of the
+ * other CQ. */
+static void flush_into(struct ibv_qp *qp, int rounds)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < rounds; i++) {
+		build(ibv_qp_to_qp_ex(qp), DEPTH);
+		assert_int_equal(ibv_wr_complete(ibv_qp_to_qp_ex(qp)), 0);
+		assert_int_equal(ibv_poll_cq(qp->recv_cq, 1, &wc), 0);
+	}
+}
+
+static void test_overrun(void **state)
+{
+	enum { ROUNDS = 3, CQE = ROUNDS * DEPTH };
+	struct ibv_cq_init_attr_ex small = { .cqe = CQE };
+	struct ibv_qp_init_attr_ex attr;
+	struct ibv_async_event event;
+	struct ibv_wc wc[CQE + 1];
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(ctx, &small));
+	attr = qp_attr(&p);
+	attr.send_cq = cq;
+	qp = ibv_create_qp_ex(ctx, &attr);
+	assert_non_null(qp);
+	assert_int_equal(to(qp, IBV_QPS_ERR), 0);
+	/* A CQ has room for all that the program asked for, and for no more. */
+	flush_into(qp, ROUNDS);
+	assert_int_equal(ibv_poll_cq(cq, CQE + 1, wc), CQE);
+	for (int i = 0; i < CQE; i++)
+		assert_int_equal(wc[i].wr_id, 1 + i % DEPTH);
+	flush_into(qp, ROUNDS + 1);
+	assert_int_equal(ibv_get_async_event(ctx, &event), 0);
+	assert_int_equal(event.event_type, IBV_EVENT_CQ_ERR);
+	assert_ptr_equal(event.element.cq, cq);
+	ibv_ack_async_event(&event);
+	assert_int_equal(ibv_poll_cq(cq, CQE + 1, wc), CQE);
+	assert_int_equal(ibv_resize_cq(cq, CQE + DEPTH), 0);
+	flush_into(qp, ROUNDS + 1);
+	assert_int_equal(ibv_poll_cq(cq, CQE + 1, wc), CQE + 1);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	close_pair(&p);
+}
+
 static void *poll_once(void *cq)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -625,6 +676,7 @@ int main(void)
 		cmocka_unit_test(test_batch_is_posted_as_a_whole),
 		cmocka_unit_test(test_long_batch),
 		cmocka_unit_test(test_polling),
+		cmocka_unit_test(test_overrun),
 		cmocka_unit_test(test_polling_locks_the_cq),
 		cmocka_unit_test(test_sends),
 		cmocka_unit_test(test_remote_memory),

@@ -21,6 +21,7 @@ static void test_device(void **state)
 	assert_int_equal(ibv_query_port(ctx, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
 	assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+	assert_int_equal(port.flags, IBV_QPF_GRH_REQUIRED);
 	assert_int_equal(ibv_query_port(ctx, 2, &port), EINVAL);
 	assert_int_equal(ibv_query_gid(ctx, 1, 0, &gid), 0);
 	assert_memory_equal(gid.raw + 10, "\xff\xff\x7f\0\0\1", 6);
