@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "faults/faults.h"
+#include "host/objects.h"
 #include "srdma/srdma.h"
 #include "support/descriptors.h"
 #include "support/fake_worker.h"
@@ -26,7 +27,7 @@ struct program {
 	struct srdma_device *device;
 	struct srdma_pd *pd;
 	struct srdma_mr *own, *given;
-	struct srdma_qp *qp;
+	struct srdma_qp *qp, *holder;
 	uint8_t memory[SIZE];
 };
 
@@ -59,6 +60,16 @@ static int create_qp(struct program *p)
 	return srdma_create_qp(&p->qp, p->pd, NULL);
 }
 
+static int create_shared_queue(struct program *p)
+{
+	return srdma_shared_queue_create(&p->holder, p->pd, 4);
+}
+
+static int join_shared_queue(struct program *p)
+{
+	return srdma_shared_queue_join(p->qp, p->holder);
+}
+
 /* The worker completes nothing. */
 static int wait_cq(struct program *p)
 {
@@ -86,8 +97,8 @@ static int dereg_mr(struct program *p)
 
 /* In the order of a program. */
 static int (*const steps[])(struct program *p) = {
-	open_device, alloc_pd, alloc_mr,   reg_mr,
-	create_qp,   wait_cq,  destroy_qp, dereg_mr,
+	open_device,	     alloc_pd,		alloc_mr, reg_mr,     create_qp,
+	create_shared_queue, join_shared_queue, wait_cq,  destroy_qp, dereg_mr,
 };
 
 enum { STEPS = sizeof(steps) / sizeof(*steps) };
@@ -96,6 +107,7 @@ enum { STEPS = sizeof(steps) / sizeof(*steps) };
 static void leave(struct program *p)
 {
 	assert_int_equal(srdma_destroy_qp(p->qp), 0);
+	assert_int_equal(srdma_destroy_qp(p->holder), 0);
 	assert_int_equal(srdma_dereg_mr(p->own), 0);
 	assert_int_equal(srdma_dereg_mr(p->given), 0);
 	if (p->pd)
