@@ -84,6 +84,13 @@ void srdma_receive_queue_advertise(struct srdma_qp *qp)
 		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
 }
 
+int srdma_receive_queue_is_ready(const struct srdma_responder *rs)
+{
+	const struct srdma_responder *from = rs->shared ? rs->shared : rs;
+
+	return rs->rq_next != rs->rq_tail || from->rq_next != from->rq_tail;
+}
+
 uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs)
 {
 	return (uint32_t)(rs->shared ? rs->rq_next + SRDMA_REQUEST_CREDIT

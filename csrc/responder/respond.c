@@ -33,7 +33,7 @@ static uint8_t kind_of(const struct srdma_responder *rs,
 		       const struct control *c)
 {
 	return c->kind == SRDMA_ACK_ACK && rs->pinged &&
-			       rs->rq_next == rs->rq_tail
+			       !srdma_receive_queue_is_ready(rs)
 		       ? SRDMA_ACK_RNR
 		       : c->kind;
 }

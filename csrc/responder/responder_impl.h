@@ -192,6 +192,8 @@ void srdma_receive_queue_free_sgls(struct srdma_responder *rs);
  * its memory. */
 void srdma_receive_queue_failed(struct srdma_responder *rs,
 				enum srdma_reason reason);
+/* 1: a receive is posted for the next message. */
+int srdma_receive_queue_is_ready(const struct srdma_responder *rs);
 /* Receive credit that an ack tells. */
 uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs);
 /* The next receive completes with RECV_TOO_SHORT. */

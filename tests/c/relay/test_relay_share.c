@@ -155,6 +155,28 @@ static void test_messages_wait_for_a_receive(void **state)
 	pair_close(&p);
 }
 
+static void test_rnr_only_if_the_shared_queue_is_empty(void **state)
+{
+	const struct srdma_stats *stats;
+	struct srdma_qp *qp;
+
+	(void)state;
+	open_sharers();
+	stats = srdma_relay_stats(p.side[0].relay);
+	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
+	srdma_qp_schedule(qp, SRDMA_SAY_PING);
+	srdma_qp_activate(qp);
+	pair_settle(&p);
+	assert_int_equal(stats->rnr_received, 1);
+	recv_at(holder.qpn, 1);
+	pair_settle(&p);
+	srdma_qp_schedule(qp, SRDMA_SAY_PING);
+	srdma_qp_activate(qp);
+	pair_settle(&p);
+	assert_int_equal(stats->rnr_received, 1);
+	pair_close(&p);
+}
+
 static void test_deadline_of_a_message_that_waits(void **state)
 {
 	(void)state;
@@ -341,6 +363,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_the_qp_with_a_message_takes_the_oldest, setup),
 		cmocka_unit_test_setup(test_messages_wait_for_a_receive, setup),
+		cmocka_unit_test_setup(
+			test_rnr_only_if_the_shared_queue_is_empty, setup),
 		cmocka_unit_test_setup(test_deadline_of_a_message_that_waits,
 				       setup),
 		cmocka_unit_test_setup(test_full_ring_delays_receives, setup),
