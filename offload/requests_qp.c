@@ -1,8 +1,7 @@
 /*
- * Requests about QPs: INIT, SHARE, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the renewal
- * of
- * key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE, LIFE
- * (local-interface.md 3).
+ * Requests about QPs: INIT, SHARE, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the
+ * renewal of key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE,
+ * LIFE (local-interface.md 3).
  */
 #include <errno.h>
 #include <stdio.h>

@@ -239,7 +239,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = 1024,
 		.max_srq_wr = SRDMA_DEPTH_MAX,
-		.max_srq_sge = 1,
+		.max_srq_sge = SRDMA_SGE_MAX,
 		.max_pkeys = 1,
 		.phys_port_cnt = 1,
 	};

@@ -3,17 +3,34 @@
 
 #include "responder/responder_impl.h"
 
+int srdma_receive_queue_make_sgls(struct srdma_responder *rs)
+{
+	if (!rs->rq_sgls)
+		rs->rq_sgls = srdma_table_take(&rs->env->tables,
+					       (size_t)rs->rq_mask + 1,
+					       sizeof(*rs->rq_sgls));
+	return rs->rq_sgls ? 0 : -ENOMEM;
+}
+
+void srdma_receive_queue_move(struct srdma_responder *to, uint64_t to_at,
+			      struct srdma_responder *from, uint64_t from_at)
+{
+	struct srdma_rqe *e = srdma_responder_rqe(from, from_at);
+
+	if (e->sges)
+		to->rq_sgls[to_at & to->rq_mask] =
+			from->rq_sgls[from_at & from->rq_mask];
+	*srdma_responder_rqe(to, to_at) = *e;
+	*e = (struct srdma_rqe){ 0 };
+}
+
 /* Keeps the SGL of the receive that is posted next. 0 or -ENOMEM. */
 static int keep_sgl(struct srdma_responder *rs, const struct srdma_desc *d,
 		    const uint8_t *behind)
 {
 	if (!d->sges)
 		return 0;
-	if (!rs->rq_sgls)
-		rs->rq_sgls = srdma_table_take(&rs->env->tables,
-					       (size_t)rs->rq_mask + 1,
-					       sizeof(*rs->rq_sgls));
-	if (!rs->rq_sgls)
+	if (srdma_receive_queue_make_sgls(rs))
 		return -ENOMEM;
 	srdma_sgl_decode(rs->rq_sgls[rs->rq_tail & rs->rq_mask].sge, behind,
 			 d->sges);

@@ -305,11 +305,17 @@ void srdma_responder_destroy(struct srdma_qp *qp)
 	srdma_atomic_destroy(&rs->atomics);
 }
 
+/* 1: no receive needs them. Users of a holder may give receives back to it. */
+static int has_idle_sgls(const struct srdma_responder *rs)
+{
+	return rs->rq_sgls && rs->rq_head == rs->rq_tail && !rs->users;
+}
+
 int srdma_responder_has_tables(const struct srdma_qp *qp)
 {
 	const struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	return rs->slots || (rs->rq_sgls && rs->rq_head == rs->rq_tail);
+	return rs->slots || has_idle_sgls(rs);
 }
 
 int srdma_responder_is_idle(const struct srdma_qp *qp)
@@ -321,7 +327,7 @@ void srdma_responder_give_tables(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	if (rs->rq_head == rs->rq_tail)
+	if (has_idle_sgls(rs))
 		srdma_receive_queue_free_sgls(rs);
 	if (!rs->slots) /* also of a responder whose creation failed */
 		return;

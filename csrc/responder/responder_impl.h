@@ -186,6 +186,12 @@ void srdma_receive_queue_done(struct srdma_responder *rs,
 /* The SGL of the next receive; NULL: it has none. */
 const struct srdma_sge *
 srdma_receive_queue_sgl(const struct srdma_responder *rs);
+/* Makes the table of the SGLs of receives, if it is not there. 0 or -ENOMEM. */
+int srdma_receive_queue_make_sgls(struct srdma_responder *rs);
+/* A receive moves from a place of one queue to a place of another one, whose
+ * table of SGLs is there if the receive has an SGL. */
+void srdma_receive_queue_move(struct srdma_responder *to, uint64_t to_at,
+			      struct srdma_responder *from, uint64_t from_at);
 /* Frees the SGLs of all receives. */
 void srdma_receive_queue_free_sgls(struct srdma_responder *rs);
 /* The oldest receive whose message is not placed completes with this reason, of

@@ -51,21 +51,16 @@ int srdma_shared_queue_is_awaited(struct srdma_qp *holder)
 	return awaited;
 }
 
-/* Moves what a receive names. */
-static struct srdma_rqe moved(struct srdma_rqe *e)
+/* The holder completes nothing itself: what is taken leaves its queue. -ENOMEM:
+ * no memory for the SGL, nothing was taken. */
+static int take(struct srdma_responder *rs, struct srdma_responder *from)
 {
-	const struct srdma_rqe copy = *e;
-
-	*e = (struct srdma_rqe){ 0 };
-	return copy;
-}
-
-/* The holder completes nothing itself: what is taken leaves its queue. */
-static void take(struct srdma_responder *rs, struct srdma_responder *from)
-{
-	*srdma_responder_rqe(rs, rs->rq_tail++) =
-		moved(srdma_responder_rqe(from, from->rq_head));
+	if (srdma_responder_rqe(from, from->rq_head)->sges &&
+	    srdma_receive_queue_make_sgls(rs))
+		return -ENOMEM;
+	srdma_receive_queue_move(rs, rs->rq_tail++, from, from->rq_head);
 	from->rq_head = from->rq_done = from->rq_next = from->rq_head + 1;
+	return 0;
 }
 
 /* RFC 5042 R6.4.3.1-2 */
@@ -78,11 +73,10 @@ int srdma_shared_queue_waits(struct srdma_responder *rs,
 	    !(p->traits & (SRDMA_T_SEND | SRDMA_T_IMM)))
 		return 0;
 	if (from->rq_head == from->rq_tail ||
-	    rs->rq_tail - rs->rq_head == rs->rq_depth) {
+	    rs->rq_tail - rs->rq_head == rs->rq_depth || take(rs, from)) {
 		from->awaited = 1;
 		return 1;
 	}
-	take(rs, from);
 	return 0;
 }
 
@@ -97,8 +91,8 @@ static void give_back(struct srdma_responder *rs, struct srdma_responder *from)
 	struct srdma_rqe *e;
 
 	from->rq_head = from->rq_done = from->rq_next = from->rq_head - 1;
+	srdma_receive_queue_move(from, from->rq_head, rs, --rs->rq_tail);
 	e = srdma_responder_rqe(from, from->rq_head);
-	*e = moved(srdma_responder_rqe(rs, --rs->rq_tail));
 	e->done = e->reason = e->with_imm = 0;
 	e->byte_len = 0;
 }
