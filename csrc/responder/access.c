@@ -63,7 +63,7 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 	return why;
 }
 
-/* RFC 5042 R6.2.1-1, R6.3.5-1 */
+/* RFC 5042 R6.2.1-1 */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,
 				      const struct srdma_span *span)
@@ -77,17 +77,11 @@ enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 		span->addr,
 		span->len,
 	};
-	enum srdma_reason why;
 
-	if (!span->len)
-		return SRDMA_REASON_NONE;
-	why = srdma_mr_allows(mr, &want);
-	if (!why && !(rs->access & span->right))
-		why = SRDMA_REASON_NO_RIGHT;
-	return why;
+	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;
 }
 
-/* RFC 5042 R2.2.4-1, R6.2.1-2, X4 */
+/* RFC 5042 R2.2.4-1, R6.2.1-2, R6.3.5-1, X4 */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 				     const struct srdma_mr *mr,
 				     const struct srdma_span *span)
@@ -97,5 +91,7 @@ enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 	if (!span->len) /* an access to no bytes needs no rkey and no proof */
 		return SRDMA_REASON_NONE;
 	why = srdma_access_bounds(a->rs, mr, span);
+	if (!why && !(a->rs->access & span->right))
+		why = SRDMA_REASON_NO_RIGHT;
 	return why ? why : prove(a, span, mr);
 }
