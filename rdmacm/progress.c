@@ -70,15 +70,19 @@ static void broken(struct cm_id *id, const char *code, int rc)
 {
 	/* The QPs go on (docs/agent.md 13): cm_tick() looks at them. A caller
 	 * that has left is noticed by rdma_accept(). */
-	if (id->state == CM_CONNECTED || id->state == CM_REQUESTED)
+	if (id->state == CM_CONNECTED || id->state == CM_REQUESTED ||
+	    id->confirmed)
 		cm_id_end_talk(id);
 	else
 		failed(id, code, rc);
 }
 
-/* The peer has ended the talk. */
+/* The peer has ended the talk. It may do so before this end has looked at the
+ * keys, which both ends have when the caller confirms. */
 static void closed(struct cm_id *id)
 {
+	if (id->state == CM_ACCEPTED && id->confirmed)
+		established(id);
 	switch (id->state) {
 	case CM_CONNECTED:
 		disconnected(id);
@@ -304,10 +308,15 @@ static int64_t await_keys(struct cm_id *id)
 {
 	const int link = srdma_private_link(id->rdma.verbs, id->qp_num);
 
-	if (link > 0)
+	if (link > 0) {
 		keyed(id);
-	else if (link < 0)
+	} else if (link == -ENOTCONN && id->confirmed) {
+		/* Both ends had keys, and the caller has left already. */
+		established(id);
+		disconnected(id);
+	} else if (link < 0) {
 		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, link, NULL);
+	}
 	return link ? INT64_MAX : KEYS_LOOK_MS;
 }
 
@@ -323,14 +332,18 @@ static int64_t await_end(struct cm_id *id)
 int64_t cm_tick(struct cm_id *id)
 {
 	const int64_t now = cm_loop_now();
+	int64_t next;
 
 	if (now >= id->deadline) {
 		fail(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
 		return INT64_MAX;
 	}
 	if (id->state == CM_KEYING ||
-	    (id->state == CM_ACCEPTED && id->confirmed))
-		return await_keys(id);
+	    (id->state == CM_ACCEPTED && id->confirmed)) {
+		next = await_keys(id);
+		if (id->state != CM_CONNECTED)
+			return next;
+	}
 	if (id->state == CM_CONNECTED && !id->talk)
 		return await_end(id);
 	return id->deadline == INT64_MAX ? INT64_MAX : id->deadline - now;

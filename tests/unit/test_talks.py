@@ -186,7 +186,7 @@ def test_program_that_serves_again(a: Host, b: Host) -> None:
 
 
 def test_absence_has_the_rate_of_busy(a: Host, b: Host) -> None:
-    """Programs that call in vain do not end the connection of other sessions."""
+    """Calls without success do not end the connection of other sessions."""
     assert refused(call(a))[0] == "closed"
     [link] = b.links()
     link._refusals = Pace(0)

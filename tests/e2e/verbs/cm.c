@@ -188,6 +188,23 @@ static void test_connection(void **state)
 	close_ends(&e);
 }
 
+static void test_caller_that_disconnects_at_once(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	call(&e, "", 0);
+	make_qp(e.accepted);
+	assert_int_equal(rdma_accept(e.accepted, NULL), 0);
+	expect(e.client, RDMA_CM_EVENT_ESTABLISHED, 0);
+	assert_int_equal(rdma_disconnect(e.caller), 0);
+	expect(e.server, RDMA_CM_EVENT_ESTABLISHED, 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	close_ends(&e);
+}
+
 static void test_end_of_an_id_disconnects_the_peer(void **state)
 {
 	struct ends e;
@@ -573,6 +590,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_caller_that_disconnects_at_once),
 		cmocka_unit_test(test_end_of_an_id_disconnects_the_peer),
 		cmocka_unit_test(test_rejection),
 		cmocka_unit_test(test_request_whose_id_ends_is_rejected),
