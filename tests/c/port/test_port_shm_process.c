@@ -359,17 +359,18 @@ static void test_copies_that_are_not_taken_end_nothing(void **state)
 }
 
 /* A sleeping worker is woken by a copy. */
-/* A process that does nothing, and its leg. */
+/* A process that does nothing. */
 struct idle {
 	pid_t pid;
 	struct srdma_conn *leg;
+	struct srdma_region *region; /* of memory that it has; NULL: none */
 };
 
 static void idle_start(struct shm_leg *f, struct idle *i, uint32_t uid)
 {
 	struct srdma_leg_params p = shm_leg_params(f->host);
 
-	i->pid = fork();
+	*i = (struct idle){ .pid = fork() };
 	assert_true(i->pid >= 0);
 	if (!i->pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -381,8 +382,17 @@ static void idle_start(struct shm_leg *f, struct idle *i, uint32_t uid)
 	assert_ptr_equal(shm_expect(f->port, SRDMA_EV_UP).conn, i->leg);
 }
 
+static int idle_register(struct idle *i)
+{
+	static uint8_t memory[64];
+
+	return open_region(i->leg, memory, sizeof(memory), &i->region);
+}
+
 static void idle_end(struct shm_leg *f, const struct idle *i)
 {
+	if (i->region)
+		f->port->ops->region_close(i->region);
 	f->port->ops->close(i->leg);
 	kill(i->pid, SIGKILL);
 	waitpid(i->pid, NULL, 0);
@@ -391,32 +401,27 @@ static void idle_end(struct shm_leg *f, const struct idle *i)
 /* All places of a user are taken: another user has its own. */
 static void test_processes_are_limited_for_each_user(void **state)
 {
-	static struct idle of_one[SRDMA_SHM_PROCESSES + 1];
-	static uint8_t memory[64];
+	static struct idle of_one[SRDMA_SHM_PROCESSES], late;
 	struct shm_leg *f = *state;
-	struct srdma_region *region;
 	struct idle other;
 
 	skip_without_process_vm();
-	for (int i = 0; i <= SRDMA_SHM_PROCESSES; i++) {
+	for (int i = 0; i < SRDMA_SHM_PROCESSES; i++) {
 		idle_start(f, &of_one[i], 1000);
-		assert_int_equal(open_region(of_one[i].leg, memory,
-					     sizeof(memory), &region),
-				 i < SRDMA_SHM_PROCESSES ? 0 : -EDQUOT);
+		assert_int_equal(idle_register(&of_one[i]), 0);
 	}
+	idle_start(f, &late, 1000);
+	assert_int_equal(idle_register(&late), -EDQUOT);
 	assert_non_null(strstr(f->port->why, "256 processes of this user"));
 	idle_start(f, &other, 1001);
-	assert_int_equal(
-		open_region(other.leg, memory, sizeof(memory), &region), 0);
-	assert_int_equal(shm_region_ready(f->port, region), 0);
+	assert_int_equal(idle_register(&other), 0);
+	assert_int_equal(shm_region_ready(f->port, other.region), 0);
 	idle_end(f, &other);
-	/* A place that is given back is there for the next one. */
+	/* A place that is given back is there for the next process. */
 	for (int i = 0; i < SRDMA_SHM_PROCESSES; i++)
 		idle_end(f, &of_one[i]);
-	assert_int_equal(open_region(of_one[SRDMA_SHM_PROCESSES].leg, memory,
-				     sizeof(memory), &region),
-			 0);
-	idle_end(f, &of_one[SRDMA_SHM_PROCESSES]);
+	assert_int_equal(idle_register(&late), 0);
+	idle_end(f, &late);
 }
 
 static void test_arm_sees_a_copy(void **state)
