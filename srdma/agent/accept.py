@@ -78,7 +78,7 @@ async def accepted(sock: socket.socket) -> Accepted:
 
 
 async def _accept(sock: socket.socket) -> Accepted:
-    """accept(), which delays nobody but the listeners of programs that clear the flag."""
+    """accept(), which delays the listeners of programs that clear the flag, and no other task."""
     if sock in _suspects or os.get_blocking(sock.fileno()):
         _suspects.add(sock)
         loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ async def _looked_up(host: str, port: int, owner: str) -> list[tuple[Any, ...]]:
     def over(found: asyncio.Future[Any]) -> None:
         limit.release()
         if not found.cancelled():
-            found.exception()  # taken: a call that was cancelled does not wait for its lookup
+            found.exception()  # of a lookup whose caller was cancelled
 
     found.add_done_callback(over)
     return await asyncio.shield(found)

@@ -429,10 +429,6 @@ class Session:
         """See upkeep.Owner."""
         return self._own()
 
-    def began(self, count: int) -> None:
-        """See upkeep.Owner."""
-        self._store(count)
-
     def renewed(self, count: int, wish: int, presented: Presented) -> None:
         """See upkeep.Owner."""
         assert self._upkeep and self._worker
@@ -443,14 +439,13 @@ class Session:
             rule.check(record.gid, record.agreement.identity, presented.peer)
         self._validity.checked(presented.not_after)
         self._live()
-        self._store(count)
+        self.began(count)
         self.told("renewed", count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)
 
-    def _store(self, count: int) -> None:
-        """Let the worker keep the record, for an agent that is restarted. count: of the last
-        exchange."""
+    def began(self, count: int) -> None:
+        """See upkeep.Owner. The worker keeps the number, for an agent that is restarted."""
         assert self._upkeep and self._worker
         if self._upkeep.resumable:
             self._house.keep(replace(self._upkeep.record, count=count), self._worker)

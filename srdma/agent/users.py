@@ -1,4 +1,4 @@
-"""Channels and requests of the programs of each user in an agent, or in a proxy (agent.md 2)."""
+"""Limits of each user at an agent, or at a proxy (agent.md 2)."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class Racing:
 
 
 def test_connection_that_comes_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is closed: nobody takes it."""
+    """The agent closes it."""
 
     async def run() -> None:
         sock = Racing()
