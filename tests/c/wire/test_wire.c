@@ -294,7 +294,7 @@ static void test_changed_packets_are_refused(void **state)
 /* review A10 */
 static void test_truncated_packets(void **state)
 {
-	uint8_t out[SRDMA_MAX_PACKET];
+	uint8_t out[SRDMA_MAX_PACKET] = { 0 }; /* the payload too */
 
 	(void)state;
 	for (unsigned i = 0; i < SAMPLES; i++) {
@@ -317,7 +317,7 @@ static void test_truncated_packets(void **state)
 /* review A10 */
 static void test_bytes_behind_packet_are_not_read(void **state)
 {
-	uint8_t out[SRDMA_MAX_PACKET], behind[SRDMA_MAX_PACKET];
+	uint8_t out[SRDMA_MAX_PACKET] = { 0 }, behind[SRDMA_MAX_PACKET];
 
 	(void)state;
 	for (unsigned i = 0; i < SAMPLES; i++) {
