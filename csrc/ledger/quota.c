@@ -96,8 +96,8 @@ static void unqueue(struct srdma_places *q, struct srdma_place *p)
 	p->at = NULL;
 }
 
-/* What the capacity, and the pool for a pooled place, permit of a minimum. The
- * guarantee of the place itself is not in the sums of the stock now. */
+/* The part of a minimum that the capacity permits, and the pool for a pooled place.
+ * The guarantee of the place itself is not in the sums of the stock now. */
 static uint64_t permitted(const struct srdma_stock *s,
 			  const struct srdma_place *p)
 {

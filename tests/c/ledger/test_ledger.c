@@ -503,7 +503,7 @@ static void test_a_minimum_is_topped_up_in_turn(void **state)
 	assert_int_equal(guaranteed(b, QPS), 1);
 	srdma_account_give(greedy, QPS, 19);
 	assert_int_equal(guaranteed(b, QPS), 10);
-	/* What is left is the reserve again. */
+	/* The rest is the reserve again. */
 	assert_int_equal(take_all(greedy, QPS), 10);
 	assert_int_equal(take_all(a, QPS), 20);
 	assert_int_equal(take_all(b, QPS), 10);
@@ -720,7 +720,7 @@ static void assert_rule(const struct model *m)
 	assert_true(sum + unused <= CAPACITY);
 }
 
-/* Guarantees of all accounts, also of those that nobody uses, from the ledger. */
+/* Guarantees of all accounts, also of unused ones, from the ledger. */
 static void sums_of(struct srdma_ledger *l, uint64_t *charged, uint64_t *pooled)
 {
 	const struct srdma_account *a = NULL;
