@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "host/id_pool.h"
+#include "host/work.h"
 #include "wire/reason.h"
 #include "wire/wire.h"
 
@@ -222,42 +223,6 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 
 /* --- posting ------------------------------------------------------------- */
 
-/* Bytes of inline data or SGL. */
-static uint32_t behind_len(const struct srdma_desc *wr, const void *behind)
-{
-	if (!behind)
-		return 0;
-	return wr->sges ? (uint32_t)wr->sges * SRDMA_SGE_LEN : wr->length;
-}
-
-static int check_behind(const struct srdma_desc *wr, const void *behind)
-{
-	if (wr->sges)
-		return behind && wr->sges <= SRDMA_MAX_SGES &&
-				       srdma_desc_has_sgl(wr->opcode)
-			       ? 0
-			       : -EINVAL;
-	if (!behind)
-		return 0;
-	if (srdma_desc_is_answered(wr->opcode) || wr->opcode == SRDMA_DESC_RECV)
-		return -EINVAL;
-	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
-}
-
-static int check_work(const struct srdma_desc *wr, const void *behind)
-{
-	if (srdma_desc_wc_opcode(wr->opcode) < 0 ||
-	    (wr->flags & ~(SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE)))
-		return -EINVAL;
-	if (wr->capability && !srdma_desc_names_memory(wr->opcode))
-		return -EINVAL;
-	if (wr->length > SRDMA_MAX_MESSAGE)
-		return -EMSGSIZE;
-	if (srdma_desc_is_atomic(wr->opcode) && !srdma_desc_operands_ok(wr))
-		return -EINVAL;
-	return check_behind(wr, behind);
-}
-
 /* Adds an entry. Returns its number << 1, bit 0 set for the receive queue. */
 static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
 {
@@ -283,8 +248,8 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	struct srdma_desc d = *wr;
 	struct host_qp *qp;
 	struct queue *q;
-	uint32_t len, more = behind_len(wr, behind);
-	int rc = check_work(wr, behind);
+	uint32_t len, more = srdma_work_behind(wr, behind);
+	int rc = srdma_work_check(wr, behind);
 
 	if (rc < 0)
 		return rc;
