@@ -357,6 +357,166 @@ static void test_given_back_to_a_full_queue(void **state)
 	pair_close(&p);
 }
 
+/* --- receives with SGLs --------------------------------------------------------- */
+
+enum { PARTS = 3, PART = 300, STEP = 1000 /* between the parts */ };
+
+static uint8_t *part_of(uint64_t id, unsigned i)
+{
+	return p.side[1].memory + AT + id * LENGTH + i * STEP;
+}
+
+static void recv_list_at_holder(uint64_t id)
+{
+	struct srdma_sge list[PARTS];
+
+	for (unsigned i = 0; i < PARTS; i++)
+		list[i] = (struct srdma_sge){ .addr = (uintptr_t)part_of(id, i),
+					      .length = PART };
+	memset(part_of(id, 0), 0, LENGTH);
+	pair_post(&p, 1,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
+				       .qpn = holder.qpn,
+				       .id = id,
+				       .length = PARTS * PART,
+				       .sges = PARTS },
+		  list);
+}
+
+/* A message that fills the parts of a receive, and is another one for each id. */
+static void send_parts(int qp, uint64_t id)
+{
+	for (unsigned i = 0; i < PARTS * PART; i++)
+		p.side[0].memory[i] = (uint8_t)(7 * i + i / 256 + id);
+	post(qp, SRDMA_DESC_SEND, id, PARTS * PART);
+}
+
+/* The QP has taken the receive with this id, and the last message is in its parts and
+ * not between them. */
+static void expect_parts(int qp, uint64_t id)
+{
+	static const uint8_t none[STEP - PART];
+
+	expect_taken(qp, id, 0);
+	for (unsigned i = 0; i < PARTS; i++) {
+		assert_memory_equal(part_of(id, i),
+				    p.side[0].memory + (size_t)i * PART, PART);
+		assert_memory_equal(part_of(id, i) + PART, none, sizeof(none));
+	}
+}
+
+static struct srdma_table_memory *tables(void)
+{
+	return &p.side[1].relay->env.tables;
+}
+
+static void test_lists_move_with_their_receives(void **state)
+{
+	(void)state;
+	open_sharers();
+	recv_list_at_holder(1);
+	recv_at(holder.qpn, 2);
+	recv_list_at_holder(3);
+	send_parts(1, 10);
+	pair_settle(&p);
+	expect_parts(1, 1);
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	pair_settle(&p);
+	expect_taken(1, 2, 0);
+	send_parts(0, 12);
+	pair_settle(&p);
+	expect_parts(0, 3);
+	pair_close(&p);
+}
+
+static void destroy_qp_0(void)
+{
+	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+				      p.side[1].qp[0].qpn))
+		pair_run(&p, 1);
+	pair_settle(&p);
+}
+
+/* QP 0 takes the receive and ends before the message is there as a whole. */
+static void take_and_give_back(void)
+{
+	const struct srdma_responder *rs = srdma_qp_responder(
+		srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn));
+	struct srdma_qp *of_holder =
+		srdma_relay_qp(p.side[1].relay, holder.qpn);
+
+	send_parts(0, 10);
+	while (rs->rq_tail == rs->rq_head)
+		pair_run(&p, 1);
+	assert_int_equal(rs->rq_next, 0);
+	assert_non_null(rs->rq_sgls);
+	/* Its queue is empty, but the table is needed for what comes back. */
+	srdma_responder_give_tables(of_holder);
+	destroy_qp_0();
+	memset(part_of(1, 0), 0, LENGTH);
+}
+
+static void test_lists_come_back_with_their_receives(void **state)
+{
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_sharers();
+	recv_list_at_holder(1);
+	pair_settle(&p);
+	take_and_give_back();
+	recv_list_at_holder(2);
+	send_parts(1, 11);
+	pair_settle(&p);
+	expect_parts(1, 1);
+	send_parts(1, 12);
+	pair_settle(&p);
+	expect_parts(1, 2);
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+static void open_without_memory(void)
+{
+	p.timeout_ms = 2000;
+	open_sharers();
+	recv_list_at_holder(1);
+	pair_settle(&p);
+	assert_true(tables()->used > 0);
+	tables()->most = tables()->used;
+	send_parts(0, 10);
+	pair_settle(&p);
+	pair_expect_none(&p, 1);
+	pair_expect_none(&p, 0);
+}
+
+static void test_message_waits_for_memory_of_a_list(void **state)
+{
+	(void)state;
+	open_without_memory();
+	tables()->most = 0;
+	for (int i = 0; i < 20; i++)
+		pair_wait_ms(&p, 10);
+	expect_parts(0, 1);
+	pair_expect(&p, 0, 10, 0);
+	pair_close(&p);
+}
+
+static void test_deadline_without_memory_for_a_list(void **state)
+{
+	(void)state;
+	open_without_memory();
+	for (int i = 0; i < 250; i++)
+		pair_wait_ms(&p, 10);
+	pair_expect(&p, 0, 10, SRDMA_REASON_DEADLINE);
+	expect_taken(0, 0, SRDMA_REASON_PEER_ERROR); /* QP event */
+	tables()->most = 0;
+	send_parts(1, 11);
+	pair_settle(&p);
+	expect_parts(1, 1); /* the receive is still the holder's */
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -377,6 +537,14 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_own_receives_of_a_sharer_are_refused, setup),
 		cmocka_unit_test_setup(test_given_back_to_a_full_queue, setup),
+		cmocka_unit_test_setup(test_lists_move_with_their_receives,
+				       setup),
+		cmocka_unit_test_setup(test_lists_come_back_with_their_receives,
+				       setup),
+		cmocka_unit_test_setup(test_message_waits_for_memory_of_a_list,
+				       setup),
+		cmocka_unit_test_setup(test_deadline_without_memory_for_a_list,
+				       setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
