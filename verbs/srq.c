@@ -44,7 +44,8 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 	srq->ibv.context = pd->context;
 	srq->ibv.srq_context = init->srq_context;
 	srq->ibv.pd = pd;
-	srq->attr = (struct ibv_srq_attr){ init->attr.max_wr, 1, 0 };
+	srq->attr.max_wr = init->attr.max_wr;
+	srq->attr.max_sge = init->attr.max_sge ? init->attr.max_sge : 1;
 	srq->limit.event.element.srq = &srq->ibv;
 	err = make(srq);
 	if (err) {
