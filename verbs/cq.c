@@ -121,7 +121,6 @@ int verbs_cq_join(struct verbs_cq *cq, uint32_t depth)
 	if (grow(cq, queues > cqe ? queues : cqe))
 		return ENOMEM;
 	cq->queues = queues;
-	cq->users++;
 	return 0;
 }
 
@@ -150,7 +149,6 @@ void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
 			*place(cq, kept++) = *place(cq, i);
 	cq->count = kept;
 	cq->queues -= depth;
-	cq->users--;
 }
 
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)

@@ -87,7 +87,7 @@ struct verbs_cq {
 	};
 	struct verbs_poll *poll; /* NULL: not of ibv_create_cq_ex() */
 	struct verbs_cq *channel_next;
-	unsigned users; /* queues */
+	unsigned users; /* queues of QPs, also of QPs in RESET that have none */
 	/* Completions that were taken from a leg for this CQ: a ring with room
 	 * for all queues that complete here, and for cqe. */
 	struct ibv_wc *wcs;

@@ -87,12 +87,17 @@ static int send_one(struct verbs_qp *qp, const struct ibv_send_wr *wr)
 	return post_error(srdma_post_send(qp->qp, &w, NULL));
 }
 
+static int may_send(const struct verbs_qp *qp)
+{
+	return qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR;
+}
+
 /* Posts the list at *wr, which becomes the request that failed. */
 static int send_list(struct verbs_qp *qp, struct ibv_send_wr **wr)
 {
 	int err = 0;
 
-	if (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
+	if (!may_send(qp))
 		return EINVAL;
 	while (*wr && !err) {
 		err = send_one(qp, *wr);
@@ -121,7 +126,10 @@ int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 	int err;
 
 	pthread_mutex_lock(&root->lock);
-	err = srdma_qp_send_room(qp->qp) < n ? ENOMEM : send_list(qp, &wr);
+	if (may_send(qp) && srdma_qp_send_room(qp->qp) < n)
+		err = ENOMEM;
+	else
+		err = send_list(qp, &wr);
 	pthread_mutex_unlock(&root->lock);
 	return err;
 }

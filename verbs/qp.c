@@ -117,8 +117,6 @@ static int make(struct verbs_qp *qp)
 		qp->qp = NULL;
 		return err;
 	}
-	if (qp->ibv.srq)
-		((struct verbs_srq *)qp->ibv.srq)->users++;
 	qp->next = root->qps[bucket_of(query.qp_num)];
 	root->qps[bucket_of(query.qp_num)] = qp;
 	return 0;
@@ -163,10 +161,19 @@ static int end(struct verbs_qp *qp)
 		       qp->ibv.qp_num);
 	verbs_cq_leave((struct verbs_cq *)qp->ibv.recv_cq, qp->recv_room,
 		       qp->ibv.qp_num);
-	if (qp->ibv.srq)
-		((struct verbs_srq *)qp->ibv.srq)->users--;
 	verbs_event_drop(root, &qp->last_wqe);
 	return 0;
+}
+
+/* The PD, the CQs and the SRQ are in use until the QP of the program ends, also while
+ * the worker has no QP for it. n: 1, or -1 at its end. */
+static void hold(const struct verbs_qp *qp, int n)
+{
+	((struct verbs_pd *)qp->ibv.pd)->users += (unsigned)n;
+	((struct verbs_cq *)qp->ibv.send_cq)->users += (unsigned)n;
+	((struct verbs_cq *)qp->ibv.recv_cq)->users += (unsigned)n;
+	if (qp->ibv.srq)
+		((struct verbs_srq *)qp->ibv.srq)->users += (unsigned)n;
 }
 
 #undef ibv_create_qp
@@ -204,7 +211,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->flushed = calloc(qp->rq, sizeof(*qp->flushed));
 	err = qp->flushed ? make(qp) : ENOMEM;
 	if (!err)
-		((struct verbs_pd *)pd)->users++;
+		hold(qp, 1);
 	pthread_mutex_unlock(&root->lock);
 	if (!err)
 		return &qp->ibv;
@@ -222,7 +229,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_lock(&root->lock);
 	err = end(qp);
 	if (!err)
-		((struct verbs_pd *)ibv->pd)->users--;
+		hold(qp, -1);
 	pthread_mutex_unlock(&root->lock);
 	if (err)
 		return err;

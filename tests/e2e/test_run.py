@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import daemon
 from tests.e2e.agents import Agent, Place, gid_hosts
 from tests.e2e.conftest import WAIT, Host
 from tests.ports import free_port
@@ -38,12 +39,15 @@ class Hosts:
     folder: Path
     network: str = "127.0.0.0/8"
 
-    def config(self, name: str, *, allow: str = "spiffe://test/*", gid: str = "") -> Path:
+    def config(
+        self, name: str, *, allow: str = "spiffe://test/*", gid: str = "", worker: str = ""
+    ) -> Path:
         host, agent = self._of(name)
         gid = gid or self.network
+        worker = worker or str(host.ctx.path)
         path = self.folder / f"run-{name}.toml"
         path.write_text(
-            f'worker = "{host.ctx.path}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'
+            f'worker = "{worker}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'
             f'[[peer]]\ngid = "{gid}"\nallow = ["{allow}"]\n'
         )
         path.chmod(0o600)
@@ -175,6 +179,20 @@ def test_functions(hosts: Hosts, name: str) -> None:
     if not program.exists():
         pytest.skip(f"no {program}: make host-tests")
     code, out = _end(hosts.start("a", [str(program)]))
+    assert code == 0, out
+
+
+def test_end_of_the_worker_and_reset(hosts: Hosts, tmp_path: Path) -> None:
+    program = PROGRAMS / "worker_gone"
+    if not program.exists():
+        pytest.skip(f"no {program}: make host-tests")
+    with daemon.worker(tmp_path, "gone", "--gid", "127.0.0.9") as worker:
+        process = hosts.start("a", [str(program)], worker=str(worker.control))
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) != "ready\n":
+            assert line, "it has ended"
+        worker.process.kill()
+        code, out = _end(process)
     assert code == 0, out
 
 

@@ -15,10 +15,12 @@ struct shared {
 	struct ibv_mr *mr;
 };
 
+enum { SGES = 3, MOST = 28 /* SGEs of the device */ };
+
 static struct ibv_srq_init_attr srq_attr(void)
 {
 	return (struct ibv_srq_init_attr){ .attr = { .max_wr = DEPTH,
-						     .max_sge = 1 } };
+						     .max_sge = SGES } };
 }
 
 static struct ibv_qp_init_attr qp_attr(const struct shared *s, int i)
@@ -135,9 +137,11 @@ static void test_attributes(void **state)
 	(void)state;
 	assert_int_equal(ibv_query_device(ctx, &device), 0);
 	assert_int_equal(device.max_srq_wr, 4096);
+	assert_int_equal(device.max_srq_sge, MOST);
 	open_shared(&s);
 	assert_int_equal(ibv_query_srq(s.srq, &attr), 0);
 	assert_int_equal(attr.max_wr, DEPTH);
+	assert_int_equal(attr.max_sge, SGES);
 	assert_int_equal(attr.srq_limit, 0);
 	attr.srq_limit = DEPTH + 1;
 	assert_int_equal(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), EINVAL);
@@ -181,6 +185,9 @@ static void test_illegal_srqs(void **state)
 	attr.attr.max_wr = 0;
 	refuse(attr);
 	attr.attr.max_wr = 4097;
+	refuse(attr);
+	attr = srq_attr();
+	attr.attr.max_sge = MOST + 1;
 	refuse(attr);
 	refuse_ex((struct ibv_srq_init_attr_ex){ .pd = pd }, EINVAL);
 	refuse_ex((struct ibv_srq_init_attr_ex){ .comp_mask = both,
@@ -234,6 +241,121 @@ static void test_receives(void **state)
 		assert_int_equal(wc.qp_num, s.qp[1]->qp_num);
 	}
 	assert_int_equal(post(&s, 9, 1), 0);
+	close_shared(&s);
+}
+
+/* Receives with several SGEs, also on a QP that takes no other receives. */
+static void check_lists(const struct shared *s)
+{
+	char *to = memory + LENGTH / 2;
+	struct ibv_sge list[SGES + 1], all = { .addr = (uintptr_t)memory,
+					       .length = 16 * SGES,
+					       .lkey = s->mr->lkey };
+	struct ibv_recv_wr *bad, recv = { .wr_id = 7, .sg_list = list };
+	struct ibv_send_wr *bad_send,
+		send = { .opcode = IBV_WR_SEND, .sg_list = &all, .num_sge = 1 };
+	struct ibv_wc wc;
+
+	for (int i = 0; i <= SGES; i++)
+		list[i] = (struct ibv_sge){ (uintptr_t)(to + 64 * i), 16,
+					    s->mr->lkey };
+	for (int i = 0; i < 16 * SGES; i++)
+		memory[i] = (char)(i + 1);
+	recv.num_sge = SGES + 1;
+	assert_int_equal(ibv_post_srq_recv(s->srq, &recv, &bad), EINVAL);
+	recv.num_sge = SGES;
+	for (int n = 0; n < 2 * DEPTH; n++) {
+		memset(to, 0, LENGTH / 2);
+		assert_int_equal(ibv_post_srq_recv(s->srq, &recv, &bad), 0);
+		assert_int_equal(ibv_post_send(s->qp[0], &send, &bad_send), 0);
+		poll_one(s->cq[0], &wc);
+		poll_one(s->cq[1], &wc);
+		assert_int_equal(wc.wr_id, 7);
+		assert_int_equal(wc.byte_len, 16 * SGES);
+		for (int i = 0; i < SGES; i++) {
+			assert_memory_equal(to + 64 * i, memory + 16 * i, 16);
+			assert_int_equal(to[64 * i + 16], 0);
+		}
+	}
+}
+
+static void test_lists(void **state)
+{
+	struct shared s;
+
+	(void)state;
+	open_shared(&s);
+	connect_shared(&s);
+	check_lists(&s);
+	close_shared(&s);
+}
+
+/*
+ * RESET of both QPs. Receives that were not taken stay in the SRQ, and completions
+ * that were not polled are gone: the SRQ has room for as many receives.
+ */
+static void test_reset(void **state)
+{
+	struct shared s;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_shared(&s);
+	for (uint64_t round = 0; round < 3; round++) {
+		connect_shared(&s);
+		for (uint64_t id = 1; id <= DEPTH; id++)
+			assert_int_equal(post(&s, id, 1), 0);
+		send_one(&s);
+		send_one(&s); /* of 1 and 2, which are not polled */
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(to(s.qp[i], IBV_QPS_RESET), 0);
+		assert_int_equal(ibv_poll_cq(s.cq[1], 1, &wc), 0);
+		assert_int_equal(ibv_destroy_srq(s.srq), EBUSY);
+		expect_no_event(); /* the QP is not in error */
+		assert_int_equal(post(&s, 5, 1), 0);
+		assert_int_equal(post(&s, 6, 1), 0);
+		assert_int_equal(post(&s, 7, 1), ENOMEM);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(to_init(s.qp[i]), 0);
+		connect_shared(&s);
+		for (uint64_t id = 3; id <= 6; id++) {
+			send_one(&s);
+			poll_one(s.cq[1], &wc);
+			assert_int_equal(wc.wr_id, id);
+			assert_int_equal(wc.qp_num, s.qp[1]->qp_num);
+		}
+		check_lists(&s);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(to(s.qp[i], IBV_QPS_RESET), 0);
+			assert_int_equal(to_init(s.qp[i]), 0);
+		}
+	}
+	close_shared(&s);
+	expect_no_event();
+}
+
+/* A QP that is in error works again, with the same SRQ. */
+static void test_reset_after_an_error(void **state)
+{
+	struct shared s;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_shared(&s);
+	connect_shared(&s);
+	assert_int_equal(post(&s, 1, 1), 0);
+	assert_int_equal(to(s.qp[1], IBV_QPS_ERR), 0);
+	expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, s.qp[1]);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(to(s.qp[i], IBV_QPS_RESET), 0);
+		assert_int_equal(to_init(s.qp[i]), 0);
+	}
+	connect_shared(&s);
+	send_one(&s);
+	poll_one(s.cq[1], &wc);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(to(s.qp[1], IBV_QPS_ERR), 0);
+	expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, s.qp[1]); /* once more */
 	close_shared(&s);
 }
 
@@ -311,6 +433,9 @@ int main(void)
 		cmocka_unit_test(test_illegal_srqs),
 		cmocka_unit_test(test_qp_of_another_pd),
 		cmocka_unit_test(test_receives),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_reset),
+		cmocka_unit_test(test_reset_after_an_error),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_last_wqe),
 		cmocka_unit_test(
