@@ -14,8 +14,7 @@ _Static_assert((int)SRDMA_MESSAGE_MAX == (int)SRDMA_MAX_MESSAGE, "message");
 _Static_assert((int)SRDMA_QP_MASK_ACCESS == (int)SRDMA_QP_FIELD_ACCESS &&
 		       (int)SRDMA_QP_MASK_TIMEOUT ==
 			       (int)SRDMA_QP_FIELD_TIMEOUT &&
-		       (unsigned)SRDMA_TIMEOUT_NONE ==
-			       (unsigned)SRDMA_NO_TIMEOUT,
+		       SRDMA_TIMEOUT_NONE == (unsigned)SRDMA_NO_TIMEOUT,
 	       "MODIFY");
 _Static_assert((int)SRDMA_SGE_MAX == (int)SRDMA_MAX_SGES, "SGEs");
 _Static_assert((int)SRDMA_DEPTH_MAX == (int)SRDMA_HOST_MAX_DEPTH, "depth");

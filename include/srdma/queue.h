@@ -48,7 +48,7 @@ int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
 int srdma_destroy_qp(struct srdma_qp *qp);
 
 enum srdma_qp_mask { SRDMA_QP_MASK_ACCESS = 1, SRDMA_QP_MASK_TIMEOUT = 2 };
-enum { SRDMA_TIMEOUT_NONE = 0xffffffff };
+#define SRDMA_TIMEOUT_NONE UINT32_MAX
 
 struct srdma_qp_mod {
 	/* Rights of the peer on this QP: SRDMA_ACCESS_REMOTE_*, or-ed. At first

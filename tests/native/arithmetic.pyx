@@ -29,6 +29,7 @@ cdef extern from "memory/mr.h":
 
     struct srdma_mr:
         srdma_region *region
+        uint64_t base
 
     struct srdma_mr_want:
         uint64_t addr
@@ -73,5 +74,6 @@ def allows(uint64_t base, uint64_t length, uint64_t addr, uint64_t size):
     memset(&want, 0, sizeof(want))
     region.base, region.length = base, length
     mr.region = &region
+    mr.base = base
     want.addr, want.len = addr, size
     return srdma_mr_allows(&mr, &want) == SRDMA_REASON_NONE

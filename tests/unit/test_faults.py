@@ -22,7 +22,7 @@ NO_RESULT = """
 """
 # They fail for wrong arguments only, which the caller checked or made.
 ARGUMENTS = """
-    clock_gettime eventfd_read eventfd_write getrlimit if_nametoindex inet_pton isatty kill
+    clock_gettime dlinfo eventfd_read eventfd_write getrlimit if_nametoindex inet_pton isatty kill
     pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate pthread_attr_setstacksize
     pthread_mutex_destroy pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock
     sem_destroy sem_init sem_post sem_wait sigprocmask timerfd_settime
@@ -40,7 +40,7 @@ HARMLESS = """
 # Other tests make them fail: tests/c/host, tests/c/wire, tests/unit/test_offload.py;
 # tests/c/offload/test_peer.c (syscall).
 ELSEWHERE = """
-    cbor_load dlopen dlsym getaddrinfo getopt_long getpwnam_r syscall
+    cbor_load dlmopen dlopen dlsym getaddrinfo getopt_long getpwnam_r syscall
 """
 LISTED = set((NO_RESULT + ARGUMENTS + ENDS + HARMLESS + ELSEWHERE).split())
 INTERNAL = re.compile(r"_GLOBAL_OFFSET_TABLE_|__\w+|cbor_(?!load|decref)\w+|srdma_\w+")
