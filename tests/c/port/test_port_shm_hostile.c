@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { LIMIT_S = 10 };
+enum { LIMIT_S = 60 };
 
 /* `a` of the first pair is hostile, `a` of the second one is not. */
 static struct shm_pair hostile, good;
