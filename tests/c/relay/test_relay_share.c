@@ -235,6 +235,14 @@ static void begin_message(void)
 	assert_int_equal(rs->rq_next, 0);
 }
 
+static void destroy_qp_0(void)
+{
+	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+				      p.side[1].qp[0].qpn))
+		pair_run(&p, 1);
+	pair_settle(&p);
+}
+
 static void test_failed_qp_flushes_what_it_has_taken(void **state)
 {
 	(void)state;
@@ -264,10 +272,7 @@ static void test_destroyed_qp_gives_back_what_it_has_taken(void **state)
 	begin_message();
 	post(1, SRDMA_DESC_SEND, 11, 100);
 	post(1, SRDMA_DESC_SEND, 12, 100);
-	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
-				      p.side[1].qp[0].qpn))
-		pair_run(&p, 1);
-	pair_settle(&p);
+	destroy_qp_0();
 	/* It came back, also if QP 1 waited for it. */
 	for (int i = 0; i < 2; i++) {
 		struct srdma_record r;
@@ -348,9 +353,7 @@ static void test_given_back_to_a_full_queue(void **state)
 	begin_message();
 	for (uint64_t id = 3; id <= DEPTH + 1; id++)
 		recv_at(holder.qpn, id % 16);
-	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
-				      p.side[1].qp[0].qpn))
-		pair_run(&p, 1);
+	destroy_qp_0();
 	post(1, SRDMA_DESC_SEND, 11, 100);
 	pair_settle(&p);
 	expect_taken(1, 2, 0);
@@ -427,14 +430,6 @@ static void test_lists_move_with_their_receives(void **state)
 	pair_settle(&p);
 	expect_parts(0, 3);
 	pair_close(&p);
-}
-
-static void destroy_qp_0(void)
-{
-	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
-				      p.side[1].qp[0].qpn))
-		pair_run(&p, 1);
-	pair_settle(&p);
 }
 
 /* QP 0 takes the receive and ends before the message is there as a whole. */
