@@ -1,4 +1,4 @@
-"""The test-suite of pyverbs over `srdma run`, between QPs of the same worker (docs/run.md 6.1)."""
+"""The test-suite of pyverbs over `srdma run`, between QPs of the same worker (docs/run.md 6.2)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def results(run_hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 def _reasons() -> list[str]:
     """The reasons of skipped tests that docs/run.md lists, as patterns."""
-    section = DOCS.read_text().split("### 6.1 ")[1].split("\n## ")[0]
+    section = DOCS.read_text().split("### 6.2 ")[1].split("\n## ")[0]
     return re.findall(r"^\| `(.+?)` \|", section, re.MULTILINE)
 
 
