@@ -73,7 +73,9 @@ struct srdma_op {
 /* Offset of the op's first byte in the message. */
 static inline uint32_t srdma_op_start(const struct srdma_op *op)
 {
-	return op->kind == SRDMA_OP_PLACE ? op->offset - op->len : op->offset;
+	return op->kind == SRDMA_OP_PLACE || op->kind == SRDMA_OP_WASTE
+		       ? op->offset - op->len
+		       : op->offset;
 }
 
 struct srdma_op_list {

@@ -109,8 +109,7 @@ static void give_up(struct srdma_responder *rs, const struct srdma_op *failed)
 	rs->accepted = (struct srdma_position){ failed->request_id,
 						srdma_op_start(failed) };
 	srdma_reorder_drop(&rs->reorder);
-	if (failed->right == SRDMA_ACCESS_LOCAL_WRITE)
-		srdma_receive_queue_failed(rs, failed->reason);
+	rs->receive_failed = failed->right == SRDMA_ACCESS_LOCAL_WRITE;
 	srdma_inbound_waste(failed);
 }
 

@@ -224,15 +224,22 @@ void srdma_responder_refuse(struct srdma_responder *rs,
 	srdma_qp_activate(rs->qp);
 }
 
+/* A receive that failed completes no earlier: DMA of its message uses its SGL. */
+static void refuse(struct srdma_responder *rs)
+{
+	if (rs->refusing == SRDMA_REASON_RECV_TOO_SHORT)
+		srdma_receive_queue_too_short(rs);
+	else if (rs->receive_failed)
+		srdma_receive_queue_failed(rs, rs->refusing);
+	srdma_qp_nak(rs->qp, rs->refusing, rs->accepted);
+}
+
 void srdma_responder_settle(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	if (!rs->refusing || rs->slots_ready)
-		return;
-	if (rs->refusing == SRDMA_REASON_RECV_TOO_SHORT)
-		srdma_receive_queue_too_short(rs);
-	srdma_qp_nak(qp, rs->refusing, rs->accepted);
+	if (rs->refusing && !rs->slots_ready)
+		refuse(rs);
 }
 
 void srdma_responder_count(struct srdma_qp *qp, const struct srdma_packet *p)
@@ -378,7 +385,7 @@ static void fail_dma(struct srdma_responder *rs, const struct srdma_op *op)
 		srdma_qp_fail(rs->qp, SRDMA_REASON_LOCAL_DMA, op->request_id,
 			      1);
 	else if (rs->refusing)
-		srdma_qp_nak(rs->qp, rs->refusing, rs->accepted);
+		refuse(rs);
 	else
 		srdma_qp_nak(rs->qp, SRDMA_REASON_TARGET_DMA, at);
 }

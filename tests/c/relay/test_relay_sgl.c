@@ -389,6 +389,68 @@ static void test_receive_is_checked_at_its_use(void **state)
 	}
 }
 
+enum { PACKET = 1024 };
+
+/* A message of three packets comes, each of which has an SGE of the receive. */
+static void open_three(uint32_t polls, unsigned bad)
+{
+	struct list from, to = { .n = 3, .length = 3 * PACKET };
+
+	pair_defaults(&p);
+	p.mtu = PACKET;
+	p.depth = 1;
+	p.host[1].dma_polls = polls;
+	open_pair();
+	for (unsigned i = 0; i < 3; i++)
+		to.sge[i] = (struct srdma_sge){ (uintptr_t)p.side[1].memory +
+							(size_t)i * PACKET,
+						PACKET, i == bad ? 0xbad : 0 };
+	post(1, SRDMA_DESC_RECV, 7, &to);
+	cut(&from, 0, 3, 3 * PACKET);
+	post(0, SRDMA_DESC_SEND, 1, &from);
+}
+
+static void expect_failed_receive(void)
+{
+	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
+	pair_expect(&p, 1, 7, SRDMA_REASON_LOCAL_KEY);
+	expect_error(1, SRDMA_REASON_LOCAL_KEY);
+}
+
+/* DMA of later packets is under way when that of an earlier one fails. */
+static void test_later_packets_of_a_failed_receive(void **state)
+{
+	(void)state;
+	for (uint32_t polls = 0; polls < 6; polls++)
+		for (unsigned bad = 0; bad < 3; bad++) {
+			open_three(polls, bad);
+			pair_settle(&p);
+			expect_failed_receive();
+			pair_close(&p);
+		}
+}
+
+/* The receive keeps its place while DMA of its message is under way: another one
+ * that a host posts too early does not take it. */
+static void test_place_of_a_failed_receive(void **state)
+{
+	struct list early = { .n = 28, .length = 28 };
+
+	(void)state;
+	for (unsigned i = 0; i < 28; i++)
+		early.sge[i] = (struct srdma_sge){ 1, 1, 0xbad };
+	for (int turns = 1; turns < 12; turns++) {
+		open_three(8, 0);
+		pair_run(&p, turns);
+		post(1, SRDMA_DESC_RECV, 8, &early);
+		pair_settle(&p);
+		assert_int_equal(srdma_qp_dmas(srdma_relay_qp(
+					 p.side[1].relay, p.side[1].qp[0].qpn)),
+				 0);
+		pair_close(&p);
+	}
+}
+
 static void test_receive_too_short(void **state)
 {
 	struct list from, to;
@@ -558,6 +620,8 @@ static void test_lists_at_rest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_later_packets_of_a_failed_receive),
+		cmocka_unit_test(test_place_of_a_failed_receive),
 		cmocka_unit_test(test_gather_and_scatter),
 		cmocka_unit_test(test_slow_dma),
 		cmocka_unit_test(test_full_port),
