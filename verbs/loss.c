@@ -59,7 +59,12 @@ void verbs_loss_sort(struct verbs_qp *qp, struct ibv_wc *wc)
 		return;
 	}
 	if (flushed && (wc->opcode & IBV_WC_RECV)) {
-		qp->flushed[qp->held++] = wc->wr_id;
+		if (qp->held < qp->rq) {
+			qp->flushed[qp->held++] = wc->wr_id;
+			return;
+		}
+		verbs_loss_known(qp);
+		put(qp, wc);
 		return;
 	}
 	if (flushed && qp->peer_gone)

@@ -18,6 +18,11 @@ static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
 {
 	const uint32_t qpn = srdma_qp_number(qp);
 
+	if (srdma_shared_queue_users(qp))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"QP %u holds the receives of other QPs: it gets no keys",
+			qpn);
 	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
 		return 0;
 	if (srdma_qp_session(qp))

@@ -243,7 +243,7 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	srdma_path_leave(qp);
 	srdma_qp_retire(qp);
 	srdma_qp_free(qp);
-	if (shared)
+	if (shared && !leg->closing)
 		wake_leg(leg);
 	srdma_relay_release_qp(leg->account, entries);
 	srdma_relay_release_identity(identity);

@@ -81,6 +81,7 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .key = d->local_key,
 				 .sges = d->sges };
 	if (keep_sgl(rs, d, behind)) {
+		e->sges = 0;
 		fail_receive(e, SRDMA_REASON_LOCAL_DMA);
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, SRDMA_NONE, 1);
 	}

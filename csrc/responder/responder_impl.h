@@ -94,7 +94,7 @@ struct srdma_responder {
 
 	uint8_t refusing; /* reason of a NAK that waits for earlier requests, or 0 */
 	uint8_t receive_failed; /* 1: that is the failure of a receive's memory */
-	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
+	uint8_t pinged;		/* 1: a PING arrived whose ack has not left */
 };
 
 /* qp/layout.c */

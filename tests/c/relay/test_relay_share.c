@@ -329,6 +329,21 @@ static void test_refusals(void **state)
 	pair_close(&p);
 }
 
+static void test_holder_gets_no_keys(void **state)
+{
+	struct srdma_qp_keys k;
+
+	(void)state;
+	open_sharers();
+	pair_keys(&p, 1, 0, &k);
+	k.qpn = holder.qpn;
+	assert_int_equal(
+		srdma_relay_qp_keys(p.side[1].relay, p.side[1].leg, &k),
+		-EINVAL);
+	assert_non_null(strstr(srdma_relay_why(p.side[1].relay), "no keys"));
+	pair_close(&p);
+}
+
 static void test_own_receives_of_a_sharer_are_refused(void **state)
 {
 	uint32_t reason;
@@ -497,6 +512,28 @@ static void test_message_waits_for_memory_of_a_list(void **state)
 	pair_close(&p);
 }
 
+/* The table of a QP that takes receives is smaller than that of the holder. The
+ * holder fails, and no QP takes its receives. */
+static void test_holder_without_memory_for_a_list(void **state)
+{
+	struct srdma_qp *of_holder;
+
+	(void)state;
+	p.depth = 1;
+	open_sharers();
+	of_holder = srdma_relay_qp(p.side[1].relay, holder.qpn);
+	tables()->most = tables()->used + 2 * sizeof(struct srdma_rqe_sgl);
+	send_parts(0, 10);
+	pair_settle(&p); /* the message waits for the receive */
+	recv_list_at_holder(1);
+	pair_settle(&p);
+	assert_int_equal(srdma_qp_state(of_holder), SRDMA_QP_ERR);
+	assert_int_equal(srdma_qp_reason(of_holder), SRDMA_REASON_LOCAL_DMA);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	pair_expect_none(&p, 0);
+	pair_close(&p);
+}
+
 static void test_deadline_without_memory_for_a_list(void **state)
 {
 	(void)state;
@@ -532,6 +569,9 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_own_receives_of_a_sharer_are_refused, setup),
 		cmocka_unit_test_setup(test_given_back_to_a_full_queue, setup),
+		cmocka_unit_test_setup(test_holder_gets_no_keys, setup),
+		cmocka_unit_test_setup(test_holder_without_memory_for_a_list,
+				       setup),
 		cmocka_unit_test_setup(test_lists_move_with_their_receives,
 				       setup),
 		cmocka_unit_test_setup(test_lists_come_back_with_their_receives,

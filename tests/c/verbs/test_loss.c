@@ -73,6 +73,21 @@ static void lose(struct subject *s)
 	assert_int_equal(s->qp.ibv.state, IBV_QPS_RTS);
 }
 
+/* Of a QP with an SRQ the worker may flush as many receives as the SRQ has. */
+static void test_more_flushed_receives_than_places(void **state)
+{
+	struct subject s;
+
+	(void)state;
+	begin(&s);
+	for (uint64_t id = 1; id <= RQ + 2; id++)
+		completes(&s, IBV_WC_RECV, IBV_WC_WR_FLUSH_ERR, id);
+	assert_int_equal(count, RQ + 2);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(found[i].wr_id, i + 1);
+	assert_int_equal(s.qp.ibv.state, IBV_QPS_ERR);
+}
+
 static void expect_flushed(const struct subject *s, int from)
 {
 	assert_int_equal(count, from + 2);
@@ -188,6 +203,7 @@ int main(void)
 		cmocka_unit_test(test_failed_request_is_first),
 		cmocka_unit_test(test_success_passes),
 		cmocka_unit_test(test_receives_of_an_srq),
+		cmocka_unit_test(test_more_flushed_receives_than_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
