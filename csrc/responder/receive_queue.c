@@ -47,6 +47,8 @@ srdma_receive_queue_sgl(const struct srdma_responder *rs)
 
 void srdma_receive_queue_free_sgls(struct srdma_responder *rs)
 {
+	if (!rs->rq_sgls) /* also of a responder whose creation failed */
+		return;
 	srdma_table_give(&rs->env->tables, rs->rq_sgls, (size_t)rs->rq_mask + 1,
 			 sizeof(*rs->rq_sgls));
 	rs->rq_sgls = NULL;
