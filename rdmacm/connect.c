@@ -4,8 +4,6 @@
 
 #include "rdmacm/objects.h"
 
-enum { RD_ATOMIC = 16 /* of the device */ };
-
 /* --- messages -------------------------------------------------------------------- */
 
 /* RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH stand for what is possible. */
@@ -14,18 +12,25 @@ static uint8_t depth(uint8_t wish, uint8_t most)
 	return wish == RDMA_MAX_INIT_DEPTH || wish > most ? most : wish;
 }
 
+static uint8_t retries(uint8_t wish)
+{
+	return wish > CM_RETRY_MAX ? CM_RETRY_MAX : wish;
+}
+
 static int check_param(const struct cm_id *id, const struct rdma_conn_param *p,
 		       size_t private_max)
 {
 	if (!p)
 		return id->rdma.qp ? 0 : EINVAL;
+	if (!id->rdma.qp && (!p->qp_num || p->qp_num > CM_QPN_MAX))
+		return EINVAL;
 	if (p->private_data_len > private_max ||
 	    (p->private_data_len && !p->private_data))
 		return EINVAL;
 	if ((p->responder_resources != RDMA_MAX_RESP_RES &&
-	     p->responder_resources > RD_ATOMIC) ||
+	     p->responder_resources > CM_DEPTH_MAX) ||
 	    (p->initiator_depth != RDMA_MAX_INIT_DEPTH &&
-	     p->initiator_depth > RD_ATOMIC))
+	     p->initiator_depth > CM_DEPTH_MAX))
 		return EINVAL;
 	return 0;
 }
@@ -44,8 +49,8 @@ static void compose(struct cm_id *id, enum cm_kind kind,
 	static const struct rdma_conn_param defaults = {
 		.responder_resources = RDMA_MAX_RESP_RES,
 		.initiator_depth = RDMA_MAX_INIT_DEPTH,
-		.retry_count = 7,
-		.rnr_retry_count = 7,
+		.retry_count = CM_RETRY_MAX,
+		.rnr_retry_count = CM_RETRY_MAX,
 	};
 	const struct cm_message *peer = &id->theirs;
 	const int answers = kind == CM_REPLY;
@@ -60,13 +65,13 @@ static void compose(struct cm_id *id, enum cm_kind kind,
 		.qp_num = id->qp_num,
 		.responder_resources =
 			depth(p->responder_resources,
-			      answers ? peer->initiator_depth : RD_ATOMIC),
-		.initiator_depth =
-			depth(p->initiator_depth,
-			      answers ? peer->responder_resources : RD_ATOMIC),
+			      answers ? peer->initiator_depth : CM_DEPTH_MAX),
+		.initiator_depth = depth(p->initiator_depth,
+					 answers ? peer->responder_resources
+						 : CM_DEPTH_MAX),
 		.flow_control = p->flow_control,
-		.retry_count = p->retry_count,
-		.rnr_retry_count = p->rnr_retry_count,
+		.retry_count = retries(p->retry_count),
+		.rnr_retry_count = retries(p->rnr_retry_count),
 		.srq = p->srq,
 	};
 	add_private(m, p->private_data, p->private_data_len);

@@ -47,6 +47,18 @@ size_t cm_wire_write(uint8_t out[CM_HEAD + CM_PRIVATE_MAX],
 	return CM_HEAD + (size_t)m->private_len;
 }
 
+/* A QP can have the values of a request or reply. */
+static int is_legal(const struct cm_message *m)
+{
+	if (m->kind != CM_REQUEST && m->kind != CM_REPLY)
+		return 1;
+	return m->qp_num && m->qp_num <= CM_QPN_MAX &&
+	       m->responder_resources <= CM_DEPTH_MAX &&
+	       m->initiator_depth <= CM_DEPTH_MAX &&
+	       m->retry_count <= CM_RETRY_MAX &&
+	       m->rnr_retry_count <= CM_RETRY_MAX;
+}
+
 int cm_wire_read(struct cm_message *m, const uint8_t *in, size_t len)
 {
 	memset(m, 0, sizeof(*m));
@@ -65,5 +77,5 @@ int cm_wire_read(struct cm_message *m, const uint8_t *in, size_t len)
 	m->srq = in[AT_SRQ];
 	m->private_len = (uint8_t)(len - CM_HEAD);
 	memcpy(m->private_data, in + CM_HEAD, m->private_len);
-	return 0;
+	return is_legal(m) ? 0 : -EPROTO;
 }

@@ -21,6 +21,9 @@ enum {
 	CM_REQUEST_PRIVATE = 56,
 	CM_REPLY_PRIVATE = 196,
 	CM_REJECT_PRIVATE = 148,
+	CM_QPN_MAX = 0xffffff,
+	CM_DEPTH_MAX = 16, /* of READs and atomics, as the device has */
+	CM_RETRY_MAX = 7,
 };
 
 /* Fields that a kind has not are zero. */
@@ -38,8 +41,8 @@ struct cm_message {
 size_t cm_wire_write(uint8_t out[CM_HEAD + CM_PRIVATE_MAX],
 		     const struct cm_message *m);
 
-/* 0, or -EPROTO: another length, version or kind, or more private data than the
- * kind has. */
+/* 0, or -EPROTO: another length, version or kind, more private data than the
+ * kind has, or a field of a request or reply that is out of range. */
 int cm_wire_read(struct cm_message *m, const uint8_t *in, size_t len);
 
 #endif

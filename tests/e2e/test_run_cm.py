@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -182,7 +183,21 @@ def refuses(hosts: Hosts, port: int, event: str) -> bool:
     return event in out
 
 
-def test_peer_that_answers_nonsense(hosts: Hosts) -> None:
+def message(kind: int, reason: int = 0, qpn: int = 1) -> bytes:
+    """A message of RDMA-CM without private data, whose other fields are 0."""
+    return struct.pack("!BBHI8x", 1, kind, reason, qpn)
+
+
+@pytest.mark.parametrize(
+    ("answer", "event"),
+    [
+        (b"nonsense", "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
+        (message(2, qpn=0), "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
+        (message(2, qpn=1 << 24), "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
+    ],
+    ids=["nonsense", "no QPN", "large QPN"],
+)
+def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
     port, agent = free_port(), hosts.place.agents[1].socket
     common = {"identity": "host-b", "peer": [], "worker": str(hosts.place.b.ctx.path)}
     with channel(agent, common | {"do": "serve", "port": port}) as service:
@@ -190,10 +205,10 @@ def test_peer_that_answers_nonsense(hosts: Hosts) -> None:
         client = start(hosts, "a", f"{RPING[1]} -C 1", port)
         number = service.event()["talk"]
         with channel(agent, common | {"do": "answer", "talk": number}) as talk:
-            talk.tell({"do": "say", "data": b"nonsense"})
+            talk.tell({"do": "say", "data": answer})
             code, out = _end(client)
     assert code != 0
-    assert "RDMA_CM_EVENT_CONNECT_ERROR, error -71" in out
+    assert event in out
 
 
 def test_without_agent_a_call_fails(hosts: Hosts) -> None:

@@ -47,9 +47,11 @@ static void test_reason(void **state)
 	assert_int_equal(m.reason, 28);
 }
 
+enum { AT_QP_NUM = 4 };
+
 static void test_versions_and_kinds(void **state)
 {
-	uint8_t in[CM_HEAD] = { 0 };
+	uint8_t in[CM_HEAD] = { [AT_QP_NUM] = 0, 0, 0, 1 };
 	struct cm_message m;
 
 	(void)state;
@@ -74,7 +76,7 @@ static void test_lengths(void **state)
 		      { CM_REPLY, 196 },
 		      { CM_REJECT, 148 },
 		      { CM_CONFIRM, 0 } };
-	uint8_t in[CM_HEAD + 256] = { CM_VERSION };
+	uint8_t in[CM_HEAD + 256] = { CM_VERSION, [AT_QP_NUM] = 0, 0, 0, 1 };
 	struct cm_message m;
 
 	(void)state;
@@ -92,6 +94,51 @@ static void test_lengths(void **state)
 	}
 }
 
+static void expect_read(const uint8_t *in, int result)
+{
+	struct cm_message m;
+
+	assert_int_equal(cm_wire_read(&m, in, CM_HEAD), result);
+}
+
+/* Fields of requests and replies at their limits, and beyond them. */
+static void test_ranges(void **state)
+{
+	static const struct {
+		size_t at;
+		uint8_t most;
+	} fields[] = { { 8, 16 }, { 9, 16 }, { 11, 7 }, { 12, 7 } };
+	static const struct {
+		uint32_t qpn;
+		int result;
+	} qpns[] = { { 0, -EPROTO },
+		     { 1, 0 },
+		     { 0xffffff, 0 },
+		     { 0x1000000, -EPROTO },
+		     { UINT32_MAX, -EPROTO } };
+	uint8_t in[CM_HEAD + CM_PRIVATE_MAX];
+	struct cm_message m = full;
+
+	(void)state;
+	m.private_len = 0;
+	for (m.kind = CM_REQUEST; m.kind <= CM_REPLY; m.kind++) {
+		m.qp_num = full.qp_num;
+		for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+			for (unsigned value = 0; value < 256; value++) {
+				cm_wire_write(in, &m);
+				in[fields[i].at] = (uint8_t)value;
+				expect_read(in, value <= fields[i].most
+							? 0
+							: -EPROTO);
+			}
+		for (size_t i = 0; i < sizeof(qpns) / sizeof(*qpns); i++) {
+			m.qp_num = qpns[i].qpn;
+			cm_wire_write(in, &m);
+			expect_read(in, qpns[i].result);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -99,6 +146,7 @@ int main(void)
 		cmocka_unit_test(test_reason),
 		cmocka_unit_test(test_versions_and_kinds),
 		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_ranges),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

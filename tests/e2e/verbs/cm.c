@@ -325,6 +325,8 @@ static void test_qps_of_the_program(void **state)
 	open_ends(&e);
 	assert_int_equal(rdma_connect(e.caller, NULL), -1); /* no QP */
 	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_connect(e.caller, &p), -1); /* no QPN */
+	assert_int_equal(errno, EINVAL);
 	qp[0] = own_qp(e.caller, &cq[0]);
 	assert_int_equal(rdma_init_qp_attr(e.caller, &a, &mask), -1);
 	move(e.caller, qp[0], IBV_QPS_INIT);
@@ -375,6 +377,25 @@ static void test_migration(void **state)
 	e.caller = NULL;
 	close_ends(&e);
 	rdma_destroy_event_channel(other);
+}
+
+/* More retries than there can be are as many as there can be. */
+static void test_retries(void **state)
+{
+	struct rdma_conn_param p = { .retry_count = 8, .rnr_retry_count = 255 };
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	assert_int_equal(rdma_connect(e.caller, &p), 0);
+	event = next(e.server, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	assert_int_equal(event->param.conn.retry_count, 7);
+	assert_int_equal(event->param.conn.rnr_retry_count, 7);
+	e.accepted = event->id;
+	rdma_ack_cm_event(event);
+	close_ends(&e);
 }
 
 /* --- refusals ------------------------------------------------------------------------- */
@@ -598,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_caller_that_leaves),
 		cmocka_unit_test(test_qps_of_the_program),
 		cmocka_unit_test(test_migration),
+		cmocka_unit_test(test_retries),
 		cmocka_unit_test(test_nobody_listens),
 		cmocka_unit_test(test_port_in_use),
 		cmocka_unit_test(test_addresses),
