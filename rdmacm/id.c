@@ -154,10 +154,10 @@ int cm_complete(struct cm_id *id)
 	if (rdma_get_cm_event(id->rdma.channel, &id->rdma.event))
 		return -1;
 	e = id->rdma.event;
-	if (!e->status)
-		return 0;
 	if (e->event == RDMA_CM_EVENT_REJECTED)
 		return cm_fail(ECONNREFUSED);
+	if (!e->status)
+		return 0;
 	return cm_fail(e->status < 0 ? -e->status : e->status);
 }
 

@@ -128,7 +128,9 @@ static void answered(struct cm_id *id, const struct cm_message *m)
 		replied(id);
 		break;
 	case CM_REJECT:
-		fail(id, RDMA_CM_EVENT_REJECTED, m->reason, m);
+		/* Programs take the status 0 for success. */
+		fail(id, RDMA_CM_EVENT_REJECTED,
+		     m->reason ? m->reason : BY_CONSUMER, m);
 		break;
 	default:
 		failed(id, "format", -EPROTO);

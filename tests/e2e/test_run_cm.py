@@ -183,7 +183,7 @@ def refuses(hosts: Hosts, port: int, event: str) -> bool:
     return event in out
 
 
-def message(kind: int, reason: int = 0, qpn: int = 1) -> bytes:
+def message(kind: int, reason: int = 0, qpn: int = 0) -> bytes:
     """A message of RDMA-CM without private data, whose other fields are 0."""
     return struct.pack("!BBHI8x", 1, kind, reason, qpn)
 
@@ -194,8 +194,10 @@ def message(kind: int, reason: int = 0, qpn: int = 1) -> bytes:
         (b"nonsense", "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
         (message(2, qpn=0), "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
         (message(2, qpn=1 << 24), "RDMA_CM_EVENT_CONNECT_ERROR, error -71"),
+        (message(3, reason=27), "RDMA_CM_EVENT_REJECTED, error 27"),
+        (message(3), "RDMA_CM_EVENT_REJECTED, error 28"),
     ],
-    ids=["nonsense", "no QPN", "large QPN"],
+    ids=["nonsense", "no QPN", "large QPN", "reason", "no reason"],
 )
 def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
     port, agent = free_port(), hosts.place.agents[1].socket

@@ -414,6 +414,29 @@ static void test_nobody_listens(void **state)
 	close_ends(&e);
 }
 
+static void test_nobody_listens_to_a_call_that_waits(void **state)
+{
+	struct sockaddr_in to;
+	struct rdma_cm_id *id;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	to = address("127.0.0.1", e.port);
+	assert_int_equal(rdma_destroy_id(e.listener), 0);
+	e.listener = NULL;
+	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
+	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
+	make_qp(id);
+	assert_int_equal(rdma_connect(id, NULL), -1);
+	assert_int_equal(errno, ECONNREFUSED);
+	assert_int_equal(id->event->status, 8);
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	close_ends(&e);
+}
+
 static void test_port_in_use(void **state)
 {
 	struct rdma_cm_id *second;
@@ -621,6 +644,7 @@ int main(void)
 		cmocka_unit_test(test_migration),
 		cmocka_unit_test(test_retries),
 		cmocka_unit_test(test_nobody_listens),
+		cmocka_unit_test(test_nobody_listens_to_a_call_that_waits),
 		cmocka_unit_test(test_port_in_use),
 		cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_peer_without_agent),
