@@ -122,15 +122,47 @@ int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	return report(id, &what, message);
 }
 
-int cm_report_request(struct cm_id *id, struct cm_id *listener)
+/* The event of a request of this listener whose caller has left. */
+static int is_left(const struct cm_event *e, const struct cm_id *listener)
+{
+	return e->rdma.listen_id == &listener->rdma &&
+	       !cm_id_of(e->rdma.id)->talk;
+}
+
+/* Drops one such event. The program may have seen that its channel is readable,
+ * and read it without O_NONBLOCK: only an event that follows at once may take
+ * its place. */
+static void drop_left(const struct cm_id *listener)
+{
+	struct cm_channel *c = (struct cm_channel *)listener->rdma.channel;
+	struct cm_event *e = c->first, *before = NULL;
+
+	while (e && !is_left(e, listener)) {
+		before = e;
+		e = e->next;
+	}
+	if (!e)
+		return;
+	*(before ? &before->next : &c->first) = e->next;
+	if (c->last == e)
+		c->last = before;
+	discount(c);
+	cm_id_forget(cm_id_of(e->rdma.id));
+	free(e);
+}
+
+int cm_report_request(struct cm_id *id)
 {
 	const struct rdma_cm_event what = {
 		.id = &id->rdma,
-		.listen_id = &listener->rdma,
+		.listen_id = &id->listener->rdma,
 		.event = RDMA_CM_EVENT_CONNECT_REQUEST,
 	};
+	int r = report(id->listener, &what, &id->theirs);
 
-	return report(listener, &what, &id->theirs);
+	if (!r)
+		drop_left(id->listener);
+	return r;
 }
 
 void cm_drop_events(struct cm_id *id)
@@ -147,9 +179,6 @@ void cm_drop_events(struct cm_id *id)
 			put(c, e);
 			continue;
 		}
-		/* A request whose listener ends is refused. */
-		if (e->rdma.listen_id)
-			cm_id_forget(cm_id_of(e->rdma.id));
 		free(e);
 	}
 }
@@ -161,6 +190,14 @@ void cm_await_acknowledged(struct cm_id *id)
 }
 
 /* --- interface ------------------------------------------------------------------------- */
+
+/* The program has the event, and the id of a request. */
+static void take(struct cm_event *e)
+{
+	e->holder->unacknowledged++;
+	if (e->rdma.listen_id)
+		cm_id_of(e->rdma.id)->listener = NULL;
+}
 
 int rdma_get_cm_event(struct rdma_event_channel *channel,
 		      struct rdma_cm_event **event)
@@ -176,7 +213,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 		cm_lock();
 		e = pop((struct cm_channel *)channel);
 		if (e)
-			e->holder->unacknowledged++;
+			take(e);
 		cm_unlock();
 	}
 	*event = &e->rdma;

@@ -216,14 +216,17 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	struct cm_id *own = cm_id_of(id);
 	int err = EINVAL;
 
-	(void)backlog; /* docs/agent.md 13 limits the calls that wait */
 	cm_lock();
 	if (own->state == CM_IDLE) { /* as the kernel: at any port */
 		cm_address_of(&id->route.addr.src_storage, own->gid, 0);
 		own->state = CM_BOUND;
 	}
-	if (own->state == CM_BOUND)
+	if (own->state == CM_BOUND) {
+		own->backlog = backlog > 0 && backlog < CM_BACKLOG
+				       ? (unsigned)backlog
+				       : CM_BACKLOG;
 		err = serve(own);
+	}
 	cm_unlock();
 	return err ? cm_fail(err) : 0;
 }

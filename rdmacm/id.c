@@ -95,22 +95,31 @@ static void refuse(struct cm_id *id)
 		rdma_reject(&id->rdma, NULL, 0);
 }
 
-/* Requests that the program has not seen end with their listener. */
-static void forget_arriving(const struct cm_id *listener)
+/* Requests that the program has not got end with their listener. */
+static void forget_requests(const struct cm_id *listener)
 {
 	struct cm_id *id, *next;
 
 	for (id = cm_ids; id; id = next) {
 		next = id->next;
-		if (id->state == CM_ARRIVING && id->listener == listener)
+		if (id->listener == listener)
 			cm_id_forget(id);
 	}
+}
+
+unsigned cm_id_waiting(const struct cm_id *listener)
+{
+	unsigned n = 0;
+
+	for (const struct cm_id *id = cm_ids; id; id = id->next)
+		n += id->listener == listener && id->talk;
+	return n;
 }
 
 static void end(struct cm_id *id)
 {
 	cm_id_end_talk(id);
-	forget_arriving(id);
+	forget_requests(id);
 	if (id->service) {
 		cm_loop_unwatch(srdma_lasting_fd(id->service));
 		srdma_lasting_close(id->service);

@@ -13,7 +13,11 @@
 #include "rdmacm/wire.h"
 #include "verbs/private.h"
 
-enum { CM_BACKLOG_MS = 2000, CM_ANSWER_MS = 60000, CM_KEYS_MS = 60000 };
+enum {
+	CM_ANSWER_MS = 60000,
+	CM_KEYS_MS = 60000,
+	CM_BACKLOG = 1024, /* most requests of a listener that wait */
+};
 
 /* The progress of an id. */
 enum cm_state {
@@ -49,7 +53,8 @@ struct cm_id {
 	unsigned unacknowledged; /* events that the program has */
 	struct srdma_lasting_channel *service;
 	struct srdma_channel *talk;
-	struct cm_id *listener; /* ARRIVING: of this request */
+	struct cm_id *listener; /* of this request, until the program has it */
+	unsigned backlog;	/* LISTENING: most requests that wait */
 	const struct verbs_peer *peer;
 	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
 	struct cm_message own, theirs;
@@ -115,8 +120,8 @@ int cm_address_any(const struct sockaddr *a);
  * peer. With the lock, as all below. 0 or -ENOMEM. */
 int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	      const struct cm_message *message);
-/* CONNECT_REQUEST of a new id. */
-int cm_report_request(struct cm_id *id, struct cm_id *listener);
+/* CONNECT_REQUEST of a new id, in place of one whose caller has left. */
+int cm_report_request(struct cm_id *id);
 /* Drops the events of an id that the program has not got. */
 void cm_drop_events(struct cm_id *id);
 /* Waits without the lock until the program has acknowledged the events. */
@@ -129,6 +134,9 @@ struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 			   enum rdma_port_space ps);
 /* Ends the talk of an id that the program has not got, and frees it. */
 void cm_id_forget(struct cm_id *id);
+/* The requests of a listener whose callers wait, and which the program has not
+ * got. */
+unsigned cm_id_waiting(const struct cm_id *listener);
 /* The id has no talk any more. */
 void cm_id_end_talk(struct cm_id *id);
 /* Gives it the device and its own address. 0 or -errno. */

@@ -208,8 +208,8 @@ static void set_addresses(struct cm_id *id, const struct cm_id *listener,
 		cm_address_port(&listener->rdma.route.addr.src_addr));
 }
 
-/* A request that is not legal, or that run.toml does not permit, ends with its
- * talk. */
+/* A request that is not legal, that run.toml does not permit, or that is one too
+ * many ends with its talk. */
 static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 {
 	const struct rdma_cm_id *l = &listener->rdma;
@@ -222,7 +222,8 @@ static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 	id->listener = listener;
 	memcpy(id->gid, e->gid, SRDMA_GID_LEN);
 	set_addresses(id, listener, e->port);
-	if (take(id, e->talk) || cm_id_attach(id) ||
+	if (take(id, e->talk) || cm_id_waiting(listener) > listener->backlog ||
+	    cm_id_attach(id) ||
 	    cm_wire_read(&id->theirs, e->peer.data, e->peer.data_len) ||
 	    id->theirs.kind != CM_REQUEST)
 		cm_id_forget(id);
@@ -232,10 +233,8 @@ static void called(struct cm_id *listener, const struct srdma_agent_event *e)
  * if the id is no more. */
 static int arrived(struct cm_id *id, const struct srdma_agent_event *e)
 {
-	if (!strcmp(e->event, "talking") &&
-	    !cm_report_request(id, id->listener)) {
+	if (!strcmp(e->event, "talking") && !cm_report_request(id)) {
 		id->state = CM_REQUESTED;
-		id->listener = NULL;
 		return 1;
 	}
 	cm_id_forget(id);

@@ -13,12 +13,14 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { WAIT_MS = 60000, DEPTH = 4, RESOLVE_MS = 1000 };
 
@@ -90,7 +92,7 @@ static void route(struct rdma_cm_id *id, struct rdma_event_channel *c,
 	expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 }
 
-static void open_ends(struct ends *e)
+static void open_ends_of(struct ends *e, int backlog)
 {
 	struct sockaddr_in at = address("0.0.0.0", 0);
 
@@ -100,13 +102,18 @@ static void open_ends(struct ends *e)
 	assert_int_equal(
 		rdma_create_id(e->server, &e->listener, e, RDMA_PS_TCP), 0);
 	assert_int_equal(rdma_bind_addr(e->listener, any(&at)), 0);
-	assert_int_equal(rdma_listen(e->listener, 0), 0);
+	assert_int_equal(rdma_listen(e->listener, backlog), 0);
 	e->port = ntohs(rdma_get_src_port(e->listener));
 	assert_int_not_equal(e->port, 0);
 	assert_int_equal(rdma_create_id(e->client, &e->caller, e, RDMA_PS_TCP),
 			 0);
 	route(e->caller, e->client, "127.0.0.1", e->port);
 	assert_int_equal(ntohs(rdma_get_dst_port(e->caller)), e->port);
+}
+
+static void open_ends(struct ends *e)
+{
+	open_ends_of(e, 0);
 }
 
 static void close_ends(struct ends *e)
@@ -398,6 +405,110 @@ static void test_retries(void **state)
 	close_ends(&e);
 }
 
+/* --- calls that wait -------------------------------------------------------------- */
+
+enum { ROUNDS = 8 };
+
+/* A call of an id without a QP, which nobody answers. */
+static struct rdma_cm_id *caller_of(struct ends *e, const char *data)
+{
+	struct rdma_conn_param p = { .private_data = data,
+				     .private_data_len = (uint8_t)strlen(data),
+				     .qp_num = 1 };
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(e->client, &id, NULL, RDMA_PS_TCP), 0);
+	route(id, e->client, "127.0.0.1", e->port);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	return id;
+}
+
+static void await_event(const struct rdma_event_channel *c)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+}
+
+/* Descriptors of this process: each end of a talk has one. */
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void await_descriptors(int n)
+{
+	for (int ms = 0; descriptors() != n; ms++) {
+		assert_in_range(ms, 0, WAIT_MS);
+		usleep(1000);
+	}
+}
+
+static void test_backlog(void **state)
+{
+	struct rdma_cm_id *first, *second;
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	(void)state;
+	open_ends_of(&e, 1);
+	first = caller_of(&e, "");
+	await_event(e.server);
+	second = caller_of(&e, "");
+	expect(e.client, RDMA_CM_EVENT_REJECTED, 28);
+	assert_int_equal(rdma_destroy_id(second), 0);
+	event = next(e.server, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	e.accepted = event->id;
+	rdma_ack_cm_event(event);
+	second = caller_of(&e, "");
+	await_event(e.server);
+	assert_int_equal(rdma_destroy_id(second), 0);
+	assert_int_equal(rdma_destroy_id(first), 0);
+	close_ends(&e);
+}
+
+/* The program takes no event while callers call and leave: one of them is left
+ * at most. */
+static void test_callers_that_leave_a_queue(void **state)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	int left = -1, here;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	here = descriptors();
+	for (int i = 0; i < ROUNDS; i++) {
+		id = caller_of(&e, "");
+		await_event(e.server);
+		await_descriptors(here + 2);
+		assert_int_equal(rdma_destroy_id(id), 0);
+		await_descriptors(here);
+	}
+	id = caller_of(&e, "here");
+	await_descriptors(here + 2);
+	do {
+		if (e.accepted)
+			assert_int_equal(rdma_destroy_id(e.accepted), 0);
+		event = next(e.server, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+		e.accepted = event->id;
+		here = event->param.conn.private_data_len;
+		rdma_ack_cm_event(event);
+		left++;
+	} while (!here);
+	assert_in_range(left, 0, 1);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	close_ends(&e);
+}
+
 /* --- refusals ------------------------------------------------------------------------- */
 
 static void test_nobody_listens(void **state)
@@ -643,6 +754,8 @@ int main(void)
 		cmocka_unit_test(test_qps_of_the_program),
 		cmocka_unit_test(test_migration),
 		cmocka_unit_test(test_retries),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_callers_that_leave_a_queue),
 		cmocka_unit_test(test_nobody_listens),
 		cmocka_unit_test(test_nobody_listens_to_a_call_that_waits),
 		cmocka_unit_test(test_port_in_use),
