@@ -234,11 +234,30 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 	return 0;
 }
 
+/* Moves an id to another channel, with its events and the requests that the
+ * program has not got: the program may destroy the former channel. */
+static void migrate(struct cm_id *id, struct cm_channel *to)
+{
+	struct cm_channel *from = (struct cm_channel *)id->rdma.channel;
+	struct cm_event *e, *all = from->first;
+
+	from->first = from->last = NULL;
+	while ((e = all)) {
+		all = e->next;
+		e->next = NULL;
+		discount(from);
+		put(e->holder == id ? to : from, e);
+	}
+	for (struct cm_id *request = cm_ids; request; request = request->next)
+		if (request->listener == id)
+			request->rdma.channel = &to->rdma;
+	id->rdma.channel = &to->rdma;
+}
+
 int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
 	struct cm_id *own = cm_id_of(id);
-	struct cm_channel *from = (struct cm_channel *)id->channel, *to;
-	struct cm_event *e, *all;
+	struct rdma_event_channel *from = id->channel;
 	const int sync = !channel;
 
 	if (!channel)
@@ -249,21 +268,12 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 		rdma_ack_cm_event(id->event);
 		id->event = NULL;
 	}
-	to = (struct cm_channel *)channel;
 	cm_lock();
 	cm_await_acknowledged(own);
-	all = from->first;
-	from->first = from->last = NULL;
-	while ((e = all)) {
-		all = e->next;
-		e->next = NULL;
-		discount(from);
-		put(e->holder == own ? to : from, e);
-	}
-	id->channel = channel;
+	migrate(own, (struct cm_channel *)channel);
 	cm_unlock();
 	if (own->sync)
-		rdma_destroy_event_channel(&from->rdma);
+		rdma_destroy_event_channel(from);
 	own->sync = sync;
 	return 0;
 }

@@ -46,13 +46,19 @@ struct ends {
 	uint16_t port;
 };
 
+static void await_event(const struct rdma_event_channel *c)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+}
+
 static struct rdma_cm_event *next(struct rdma_event_channel *c,
 				  enum rdma_cm_event_type type, int status)
 {
-	struct pollfd p = { .fd = c->fd, .events = POLLIN };
 	struct rdma_cm_event *e;
 
-	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+	await_event(c);
 	assert_int_equal(rdma_get_cm_event(c, &e), 0);
 	assert_string_equal(rdma_event_str(e->event), rdma_event_str(type));
 	assert_int_equal(e->status, status);
@@ -373,8 +379,8 @@ static void test_migration(void **state)
 	call(&e, "", 0);
 	assert_int_equal(rdma_reject(e.accepted, NULL, 0), 0);
 	/* The event moves too. */
+	await_event(e.client);
 	p.fd = e.client->fd;
-	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
 	assert_int_equal(rdma_migrate_id(e.caller, other), 0);
 	assert_int_equal(poll(&p, 1, 0), 0);
 	assert_ptr_equal(e.caller->channel, other);
@@ -405,6 +411,28 @@ static void test_retries(void **state)
 	close_ends(&e);
 }
 
+static void test_migration_of_a_listener(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	make_qp(e.caller);
+	assert_int_equal(rdma_connect(e.caller, NULL), 0);
+	await_event(e.server);
+	assert_int_equal(rdma_migrate_id(e.listener, other), 0);
+	rdma_destroy_event_channel(e.server);
+	e.server = other;
+	event = next(other, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	e.accepted = event->id;
+	assert_ptr_equal(e.accepted->channel, other);
+	rdma_ack_cm_event(event);
+	establish(&e, "");
+	close_ends(&e);
+}
+
 /* --- calls that wait -------------------------------------------------------------- */
 
 enum { ROUNDS = 8 };
@@ -421,13 +449,6 @@ static struct rdma_cm_id *caller_of(struct ends *e, const char *data)
 	route(id, e->client, "127.0.0.1", e->port);
 	assert_int_equal(rdma_connect(id, &p), 0);
 	return id;
-}
-
-static void await_event(const struct rdma_event_channel *c)
-{
-	struct pollfd p = { .fd = c->fd, .events = POLLIN };
-
-	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
 }
 
 /* Descriptors of this process: each end of a talk has one. */
@@ -753,6 +774,7 @@ int main(void)
 		cmocka_unit_test(test_caller_that_leaves),
 		cmocka_unit_test(test_qps_of_the_program),
 		cmocka_unit_test(test_migration),
+		cmocka_unit_test(test_migration_of_a_listener),
 		cmocka_unit_test(test_retries),
 		cmocka_unit_test(test_backlog),
 		cmocka_unit_test(test_callers_that_leave_a_queue),
