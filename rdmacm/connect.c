@@ -186,7 +186,9 @@ static int wait_serving(struct cm_id *id)
 
 static int serve(struct cm_id *id)
 {
-	const uint16_t port = cm_address_port(&id->rdma.route.addr.src_addr);
+	const uint16_t port =
+		id->any_port ? 0
+			     : cm_address_port(&id->rdma.route.addr.src_addr);
 	const char *patterns[CM_PATTERNS];
 	struct srdma_talk_self self;
 	int r;

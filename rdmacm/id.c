@@ -196,6 +196,8 @@ int cm_id_attach(struct cm_id *id)
 	id->rdma.pd = cm_pd();
 	id->rdma.port_num = 1;
 	cm_own_gid(gid);
+	if (!port)
+		id->any_port = 1;
 	cm_address_of(&a->src_storage, gid, port ? port : some_port());
 	memcpy(a->addr.ibaddr.sgid.raw, gid, sizeof(gid));
 	a->addr.ibaddr.pkey = 0xffff;

@@ -55,6 +55,7 @@ struct cm_id {
 	struct srdma_channel *talk;
 	struct cm_id *listener; /* of this request, until the program has it */
 	unsigned backlog;	/* LISTENING: most requests that wait */
+	int any_port; /* 1: the own port was not chosen by the program */
 	const struct verbs_peer *peer;
 	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
 	struct cm_message own, theirs;

@@ -588,6 +588,30 @@ static void test_port_in_use(void **state)
 	close_ends(&e);
 }
 
+/* The agent chooses a port that is free, whatever the library told before. */
+static void test_any_port_of_an_address(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct sockaddr_in at = address("127.0.0.1", 0);
+	struct rdma_cm_id *ids[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_create_id(c, &ids[i], NULL, RDMA_PS_TCP),
+				 0);
+		assert_int_equal(rdma_bind_addr(ids[i], any(&at)), 0);
+		at.sin_port = rdma_get_src_port(ids[0]);
+	}
+	assert_int_equal(rdma_listen(ids[1], 1), 0);
+	assert_int_equal(rdma_listen(ids[0], 1), 0);
+	assert_int_equal(rdma_get_src_port(ids[1]), at.sin_port);
+	assert_int_not_equal(rdma_get_src_port(ids[0]), 0);
+	assert_int_not_equal(rdma_get_src_port(ids[0]), at.sin_port);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(rdma_destroy_id(ids[i]), 0);
+	rdma_destroy_event_channel(c);
+}
+
 static void refused_address(const char *ip, int status)
 {
 	struct rdma_event_channel *c = rdma_create_event_channel();
@@ -781,6 +805,7 @@ int main(void)
 		cmocka_unit_test(test_nobody_listens),
 		cmocka_unit_test(test_nobody_listens_to_a_call_that_waits),
 		cmocka_unit_test(test_port_in_use),
+		cmocka_unit_test(test_any_port_of_an_address),
 		cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_peer_without_agent),
 		cmocka_unit_test(test_parameters),
