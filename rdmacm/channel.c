@@ -40,16 +40,15 @@ static void count(const struct cm_channel *c)
 }
 
 /* Takes back one count(), without waiting for it: another thread may have read
- * it, and finds no event then (rdma_get_cm_event()). Before Linux 5.8 the count
- * stays. */
+ * it. A count that stays is harmless, since who reads it finds no event and reads
+ * again (rdma_get_cm_event()): so it is before Linux 5.8, where seccomp does not
+ * permit the call, and where the program has closed the descriptor. */
 static void discount(const struct cm_channel *c)
 {
 	uint64_t n;
 	const struct iovec to = { &n, sizeof(n) };
 
-	if (preadv2(c->rdma.fd, &to, 1, -1, RWF_NOWAIT) < 0 &&
-	    errno != EAGAIN && errno != EOPNOTSUPP)
-		abort(); /* an eventfd has no other error */
+	(void)!preadv2(c->rdma.fd, &to, 1, -1, RWF_NOWAIT);
 }
 
 static void put(struct cm_channel *c, struct cm_event *e)

@@ -229,6 +229,8 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
 	int r;
 
+	if (!addr)
+		return cm_fail(EINVAL);
 	cm_lock();
 	r = bind_to(cm_id_of(id), addr);
 	cm_unlock();
@@ -276,6 +278,8 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 	int r;
 
 	(void)timeout_ms; /* it takes no time */
+	if (!dst_addr)
+		return cm_fail(EINVAL);
 	cm_lock();
 	r = resolve_addr(cm_id_of(id), src_addr, dst_addr);
 	cm_unlock();

@@ -648,6 +648,29 @@ static void test_addresses(void **state)
 	rdma_destroy_event_channel(c);
 }
 
+static void test_no_address(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct rdma_addrinfo nowhere = { .ai_qp_type = IBV_QPT_RC,
+					 .ai_port_space = RDMA_PS_TCP };
+	struct rdma_cm_id *id, *ep;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_resolve_addr(id, NULL, NULL, RESOLVE_MS), -1);
+	assert_int_equal(errno, EINVAL);
+	for (int flags = 0; flags <= RAI_PASSIVE; flags += RAI_PASSIVE) {
+		nowhere.ai_flags = flags;
+		errno = 0;
+		assert_int_equal(rdma_create_ep(&ep, &nowhere, NULL, NULL), -1);
+		assert_int_equal(errno, EINVAL);
+	}
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
 /* A GID that run.toml has, and the agent's policy has not. */
 static void test_peer_without_agent(void **state)
 {
@@ -707,6 +730,25 @@ static void test_channel_that_does_not_wait(void **state)
 	assert_int_equal(fcntl(c->fd, F_SETFL, O_NONBLOCK), 0);
 	assert_int_equal(rdma_get_cm_event(c, &event), -1);
 	assert_int_equal(errno, EAGAIN);
+	rdma_destroy_event_channel(c);
+}
+
+/* The library cannot take an event back from what a program has put in place of
+ * the descriptor. */
+static void test_descriptor_that_is_not_readable(void **state)
+{
+	const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct sockaddr_in to = address("127.0.0.1", 7000);
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
+	assert_true(null >= 0);
+	assert_int_equal(dup2(null, c->fd), c->fd);
+	close(null);
+	assert_int_equal(rdma_destroy_id(id), 0);
 	rdma_destroy_event_channel(c);
 }
 
@@ -807,9 +849,11 @@ int main(void)
 		cmocka_unit_test(test_port_in_use),
 		cmocka_unit_test(test_any_port_of_an_address),
 		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_no_address),
 		cmocka_unit_test(test_peer_without_agent),
 		cmocka_unit_test(test_parameters),
 		cmocka_unit_test(test_channel_that_does_not_wait),
+		cmocka_unit_test(test_descriptor_that_is_not_readable),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_what_is_not_there),
 		cmocka_unit_test(test_names),
