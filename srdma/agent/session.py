@@ -439,7 +439,7 @@ class Session:
             rule.check(record.gid, record.agreement.identity, presented.peer)
         self._validity.checked(presented.not_after)
         self._live()
-        self.began(count)
+        self.began(self._upkeep.count)  # that of a newer exchange, if one has begun
         self.told("renewed", count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)

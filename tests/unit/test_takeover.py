@@ -4,9 +4,11 @@ services are in threads of the test, its worker and its peer are the test's."""
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,7 +37,7 @@ from srdma.keyex.agreement import Agreement
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey
 from srdma.keyex.offers import Suite
-from srdma.keyex.renew import Times
+from srdma.keyex.renew import Presented, Times
 from srdma.keyex.tls import PeerClosed, Truncated
 from tests.exchange_players import NONE
 from tests.keyex_players import END, LEG, FakeWorker, Wire, config, dial, load, patient, until
@@ -666,6 +668,23 @@ def test_two_programs_that_rejoin_at_once() -> None:
         return [session.returned(channel) for channel in channels]
 
     assert asyncio.run(both()) == [False, True, False]
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+def test_number_kept_after_an_exchange(newest: int) -> None:
+    """An exchange takes effect, while a newer one may have begun: an agent that resumes with a
+    smaller number than its peer has seen is refused."""
+    stored: list[int] = []
+    house = SimpleNamespace(
+        keep=lambda one, _: stored.append(one.count), audit=lambda *_, **__: None
+    )
+    own = SimpleNamespace(check=lambda _: None, clock=SimpleNamespace(clock=time))
+    session = Session(Absent(7), lambda: cast(Any, own), cast(Any, house))
+    session._worker = cast(Any, SimpleNamespace(control=SimpleNamespace(lives=lambda *_: None)))
+    session._upkeep = cast(Any, SimpleNamespace(record=record(), resumable=True, count=newest))
+    forever = dt.datetime.max.replace(tzinfo=dt.UTC)
+    session.renewed(4, 0, Presented(forever, cast(Any, None)))
+    assert stored == [newest]
 
 
 def test_session_whose_qpn_is_of_a_newer_one() -> None:
