@@ -65,14 +65,19 @@ void rdma_destroy_ep(struct rdma_cm_id *id)
 	rdma_destroy_id(id);
 }
 
-/* The id of a request waits in its own calls, as its listener does. */
+/* The id of a request waits in its own calls, as its listener does. It keeps the
+ * event unless the call fails before. */
 static int take(struct rdma_cm_id *id, const struct cm_id *listener,
 		struct rdma_cm_event *event)
 {
 	struct ibv_qp_init_attr init;
+	int err;
 
-	if (rdma_migrate_id(id, NULL))
-		return -1;
+	if (rdma_migrate_id(id, NULL)) {
+		err = errno;
+		rdma_ack_cm_event(event);
+		return cm_fail(err);
+	}
 	id->event = event;
 	if (!listener->init)
 		return 0;
@@ -84,6 +89,7 @@ int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 {
 	struct cm_id *listener = cm_id_of(listen);
 	struct rdma_cm_event *event;
+	struct rdma_cm_id *request;
 	int err;
 
 	if (!listener->sync || listener->state != CM_LISTENING)
@@ -99,11 +105,12 @@ int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 		listen->event = event;
 		return cm_fail(err);
 	}
-	if (take(event->id, listener, event)) {
+	request = event->id;
+	if (take(request, listener, event)) {
 		err = errno;
-		rdma_destroy_ep(event->id);
+		rdma_destroy_ep(request);
 		return cm_fail(err);
 	}
-	*id = event->id;
+	*id = request;
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 60000, DEPTH = 4, RESOLVE_MS = 1000 };
@@ -800,6 +801,50 @@ static void test_what_is_not_there(void **state)
 	rdma_destroy_event_channel(c);
 }
 
+/* The next descriptors of this process cannot be made. */
+static struct rlimit without_descriptors(void)
+{
+	const int lowest = dup(STDIN_FILENO);
+	struct rlimit before, none;
+
+	assert_true(lowest >= 0);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = (rlim_t)lowest;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	return before;
+}
+
+/* The request is refused, and its listener can end. */
+static void test_request_without_a_channel(void **state)
+{
+	struct rdma_addrinfo here = { .ai_flags = RAI_PASSIVE,
+				      .ai_qp_type = IBV_QPT_RC,
+				      .ai_port_space = RDMA_PS_TCP };
+	struct rdma_cm_id *listener, *request;
+	struct sockaddr_in at = address("127.0.0.1", 0);
+	struct rlimit before;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	here.ai_src_addr = any(&at);
+	assert_int_equal(rdma_create_ep(&listener, &here, NULL, NULL), 0);
+	assert_int_equal(rdma_listen(listener, 1), 0);
+	e.port = ntohs(rdma_get_src_port(listener));
+	request = caller_of(&e, "");
+	await_event(listener->channel);
+	before = without_descriptors();
+	assert_int_equal(rdma_get_request(listener, &e.accepted), -1);
+	assert_int_equal(errno, EMFILE);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	expect(e.client, RDMA_CM_EVENT_REJECTED, 28);
+	assert_int_equal(rdma_destroy_id(request), 0);
+	rdma_destroy_ep(listener);
+	close_ends(&e);
+}
+
 static void test_names(void **state)
 {
 	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE }, *found;
@@ -856,6 +901,7 @@ int main(void)
 		cmocka_unit_test(test_descriptor_that_is_not_readable),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_request_without_a_channel),
 		cmocka_unit_test(test_names),
 	};
 
