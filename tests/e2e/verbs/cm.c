@@ -438,7 +438,7 @@ static void test_migration_of_a_listener(void **state)
 
 enum { ROUNDS = 8 };
 
-/* A call of an id without a QP, which nobody answers. */
+/* A call of an id without a QP, which the program does not answer. */
 static struct rdma_cm_id *caller_of(struct ends *e, const char *data)
 {
 	struct rdma_conn_param p = { .private_data = data,
