@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +21,8 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "support/descriptors.h"
 
 enum { WAIT_MS = 60000, DEPTH = 4, RESOLVE_MS = 1000 };
 
@@ -452,27 +453,6 @@ static struct rdma_cm_id *caller_of(struct ends *e, const char *data)
 	return id;
 }
 
-/* Descriptors of this process: each end of a talk has one. */
-static int descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
-static void await_descriptors(int n)
-{
-	for (int ms = 0; descriptors() != n; ms++) {
-		assert_in_range(ms, 0, WAIT_MS);
-		usleep(1000);
-	}
-}
-
 static void test_backlog(void **state)
 {
 	struct rdma_cm_id *first, *second;
@@ -496,8 +476,8 @@ static void test_backlog(void **state)
 	close_ends(&e);
 }
 
-/* The program takes no event while callers call and leave: one of them is left
- * at most. */
+/* The program takes no event while callers call and leave: at most one of these
+ * events stays. Each end of a talk has a descriptor. */
 static void test_callers_that_leave_a_queue(void **state)
 {
 	struct rdma_cm_event *event;
@@ -507,16 +487,16 @@ static void test_callers_that_leave_a_queue(void **state)
 
 	(void)state;
 	open_ends(&e);
-	here = descriptors();
+	here = count_descriptors();
 	for (int i = 0; i < ROUNDS; i++) {
 		id = caller_of(&e, "");
 		await_event(e.server);
-		await_descriptors(here + 2);
+		until_descriptors(here + 2);
 		assert_int_equal(rdma_destroy_id(id), 0);
-		await_descriptors(here);
+		until_descriptors(here);
 	}
 	id = caller_of(&e, "here");
-	await_descriptors(here + 2);
+	until_descriptors(here + 2);
 	do {
 		if (e.accepted)
 			assert_int_equal(rdma_destroy_id(e.accepted), 0);
