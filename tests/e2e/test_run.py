@@ -121,7 +121,7 @@ def needs(program: str) -> None:
         "ib_send_bw -e -n 200",
         "ib_atomic_bw -n 100",
         "ibv_rc_pingpong -e -g 0 -n 50",
-        "ibv_srq_pingpong -g 0 -n 50",
+        "ibv_srq_pingpong -g 0 -q 1 -n 50",
     ],
 )
 def test_programs_run_protected(hosts: Hosts, words: str) -> None:
