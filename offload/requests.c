@@ -129,7 +129,6 @@ static int handle_open(struct call *c)
 		.fds = { -1, -1, -1 },
 		.pid = living_pid(c->client),
 		.pidfd = c->client->pidfd,
-		.uid = c->client->uid,
 		.account = c->client->account,
 	};
 	struct srdma_leg_answer answer = { .fds = { -1, -1 } };

@@ -102,7 +102,6 @@ struct srdma_leg_params {
 	/* shm: the process of the host, for process_vm_*, and a pidfd of it,
 	 * which the port duplicates. pid 0: none */
 	int pid, pidfd;
-	uint32_t uid;	/* shm: its user */
 	uint8_t shared; /* the leg is for a trust group (3.4); unused by
 			   ports */
 	struct srdma_account *account;	/* to which the leg is charged; NULL:

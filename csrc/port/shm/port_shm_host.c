@@ -93,7 +93,6 @@ static int leg_open(struct srdma_port *port,
 		return refuse(port, -ENOMEM, "out of memory");
 	srdma_shm_conn_add(&h->p, &leg->c);
 	leg->pid = params->pid;
-	leg->uid = params->uid;
 	leg->pidfd = -1;
 	r = map_leg(leg, params);
 	if (r)

@@ -14,7 +14,6 @@ struct srdma_shm_leg {
 			 srdma_doorbell_flag) */
 	int pid;      /* whose memory regions without a memfd are */
 	int pidfd;    /* detects that pid has ended; -1: no pid */
-	uint32_t uid; /* of pid */
 	struct srdma_shm_process *process; /* NULL: not joined */
 };
 

@@ -11,7 +11,6 @@ struct srdma_shm_process {
 	struct srdma_shm_process *next;
 	struct srdma_copier *copier;
 	int pid;
-	uint32_t uid;
 	int wake; /* eventfd that the copier rings */
 	uint32_t legs;
 	uint32_t first, end; /* tasks under way, modulo SRDMA_COPIER_SLOTS */
@@ -102,7 +101,6 @@ static int process_create(struct srdma_shm_process **out,
 	if (!process)
 		return -ENOMEM;
 	process->pid = leg->pid;
-	process->uid = leg->uid;
 	process->wake = srdma_doorbell_eventfd();
 	r = process->wake < 0
 		    ? process->wake
@@ -124,15 +122,6 @@ static int process_create(struct srdma_shm_process **out,
 	return 0;
 }
 
-static uint32_t processes_of(const struct srdma_shm_host *h, uint32_t uid)
-{
-	uint32_t n = 0;
-
-	for (const struct srdma_shm_process *i = h->processes; i; i = i->next)
-		n += i->uid == uid;
-	return n;
-}
-
 static int attach(struct srdma_shm_leg *leg)
 {
 	struct srdma_shm_host *h = host_of(leg);
@@ -146,10 +135,10 @@ static int attach(struct srdma_shm_leg *leg)
 			      "the memory of this process did not answer for "
 			      "4 s: use pd.alloc(), and no memory with a fault "
 			      "handler in user space");
-	if (!process && processes_of(h, leg->uid) >= SRDMA_SHM_PROCESSES)
+	if (!process && h->process_count == SRDMA_SHM_PROCESSES)
 		return refuse(leg, -EDQUOT,
 			      "the worker copies the memory of 256 processes "
-			      "of this user already: use pd.alloc()");
+			      "already: use pd.alloc()");
 	if (!process)
 		r = process_create(&process, leg);
 	if (r)

@@ -16,8 +16,8 @@
 enum {
 	SRDMA_SHM_COPY_LIMIT_MS = 4000,
 	SRDMA_SHM_COPY_LOOK_MS = 1000, /* between two looks at the limit */
-	SRDMA_SHM_PROCESSES = 256,     /* of each user, together with those
-					  whose last copy does not end */
+	SRDMA_SHM_PROCESSES = 256,     /* together with those whose last copy
+					  does not end */
 };
 
 enum srdma_shm_task_kind {

@@ -358,7 +358,6 @@ static void test_copies_that_are_not_taken_end_nothing(void **state)
 	f->port->ops->close(h.leg);
 }
 
-/* A sleeping worker is woken by a copy. */
 /* A process that does nothing. */
 struct idle {
 	pid_t pid;
@@ -366,10 +365,8 @@ struct idle {
 	struct srdma_region *region; /* of memory that it has; NULL: none */
 };
 
-static void idle_start(struct shm_leg *f, struct idle *i, uint32_t uid)
+static void idle_start(struct shm_leg *f, struct idle *i)
 {
-	struct srdma_leg_params p = shm_leg_params(f->host);
-
 	*i = (struct idle){ .pid = fork() };
 	assert_true(i->pid >= 0);
 	if (!i->pid) {
@@ -377,8 +374,7 @@ static void idle_start(struct shm_leg *f, struct idle *i, uint32_t uid)
 		pause();
 		_exit(0);
 	}
-	p.uid = uid;
-	i->leg = shm_leg_open(f, p, i->pid);
+	i->leg = shm_leg_open(f, shm_leg_params(f->host), i->pid);
 	assert_ptr_equal(shm_expect(f->port, SRDMA_EV_UP).conn, i->leg);
 }
 
@@ -398,32 +394,29 @@ static void idle_end(struct shm_leg *f, const struct idle *i)
 	waitpid(i->pid, NULL, 0);
 }
 
-/* All places of a user are taken: another user has its own. */
-static void test_processes_are_limited_for_each_user(void **state)
+static void test_processes_are_limited(void **state)
 {
-	static struct idle of_one[SRDMA_SHM_PROCESSES], late;
+	/* That of the fixture has not joined. */
+	static struct idle first[SRDMA_SHM_PROCESSES], late;
 	struct shm_leg *f = *state;
-	struct idle other;
 
 	skip_without_process_vm();
 	for (int i = 0; i < SRDMA_SHM_PROCESSES; i++) {
-		idle_start(f, &of_one[i], 1000);
-		assert_int_equal(idle_register(&of_one[i]), 0);
+		idle_start(f, &first[i]);
+		assert_int_equal(idle_register(&first[i]), 0);
 	}
-	idle_start(f, &late, 1000);
+	idle_start(f, &late);
 	assert_int_equal(idle_register(&late), -EDQUOT);
-	assert_non_null(strstr(f->port->why, "256 processes of this user"));
-	idle_start(f, &other, 1001);
-	assert_int_equal(idle_register(&other), 0);
-	assert_int_equal(shm_region_ready(f->port, other.region), 0);
-	idle_end(f, &other);
+	assert_non_null(strstr(f->port->why, "256 processes already"));
 	/* A place that is given back is there for the next process. */
-	for (int i = 0; i < SRDMA_SHM_PROCESSES; i++)
-		idle_end(f, &of_one[i]);
+	idle_end(f, &first[0]);
 	assert_int_equal(idle_register(&late), 0);
+	for (int i = 1; i < SRDMA_SHM_PROCESSES; i++)
+		idle_end(f, &first[i]);
 	idle_end(f, &late);
 }
 
+/* A sleeping worker is woken by a copy. */
 static void test_arm_sees_a_copy(void **state)
 {
 	static uint8_t memory[64];
@@ -658,7 +651,7 @@ int main(void)
 		WITH_LEG(test_order_of_a_leg),
 		WITH_LEG(test_copies_are_limited),
 		WITH_LEG(test_copies_that_are_not_taken_end_nothing),
-		WITH_LEG(test_processes_are_limited_for_each_user),
+		WITH_LEG(test_processes_are_limited),
 		WITH_LEG(test_arm_sees_a_copy),
 		WITH_LEG(test_reused_pid_is_not_accessed),
 		WITH_LEG(test_reused_pid_is_not_joined),
