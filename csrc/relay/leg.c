@@ -21,7 +21,8 @@ static struct srdma_qp *next_of(const struct srdma_qp *qp)
 	return srdma_qp_entry(qp)->leg_next;
 }
 
-/* A receive was posted: QPs that wait for one of this shared queue go on. */
+/* A receive was posted, or there will be none: QPs that wait for one of this shared
+ * queue go on. */
 static void wake_users(const struct srdma_leg *leg, struct srdma_qp *holder)
 {
 	struct srdma_qp *qp = leg->qps;
@@ -55,10 +56,12 @@ static void refuse(struct srdma_leg *leg, const struct srdma_buf *buf)
 {
 	struct srdma_qp *qp = qp_of(leg, srdma_desc_qpn(buf->data, buf->len));
 
-	if (qp)
-		srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR, SRDMA_OLDEST, 1);
-	else
+	if (!qp) {
 		leg->relay->env.stats.reason[SRDMA_REASON_BAD_DESCRIPTOR]++;
+		return;
+	}
+	srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR, SRDMA_OLDEST, 1);
+	wake_users(leg, qp);
 }
 
 void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)

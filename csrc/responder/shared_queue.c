@@ -70,10 +70,10 @@ int srdma_shared_queue_waits(struct srdma_responder *rs,
 	struct srdma_responder *from = rs->shared;
 
 	if (!from || rs->rq_next != rs->rq_tail ||
+	    srdma_qp_state(from->qp) == SRDMA_QP_ERR ||
 	    !(p->traits & (SRDMA_T_SEND | SRDMA_T_IMM)))
 		return 0;
 	if (from->rq_head == from->rq_tail ||
-	    srdma_qp_state(from->qp) == SRDMA_QP_ERR ||
 	    rs->rq_tail - rs->rq_head == rs->rq_depth || take(rs, from)) {
 		from->awaited = 1;
 		return 1;

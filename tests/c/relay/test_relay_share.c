@@ -285,19 +285,60 @@ static void test_destroyed_qp_gives_back_what_it_has_taken(void **state)
 	pair_close(&p);
 }
 
+static void destroy_holder(void)
+{
+	assert_int_equal(srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+						holder.qpn),
+			 0);
+}
+
 static void test_end_of_the_holder(void **state)
 {
 	(void)state;
 	open_sharers();
 	recv_at(holder.qpn, 1);
 	pair_settle(&p);
-	assert_int_equal(srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
-						holder.qpn),
-			 0);
+	destroy_holder();
 	post(0, SRDMA_DESC_SEND, 10, 100);
 	pair_settle(&p);
 	pair_expect(&p, 0, 10, SRDMA_REASON_NO_RECV);
 	pair_close(&p);
+}
+
+/* Opens QPs, of which the first one has a message that waits for a receive. */
+static void open_waiting(void)
+{
+	open_sharers();
+	post(0, SRDMA_DESC_SEND, 10, 100);
+	pair_settle(&p);
+	pair_expect_none(&p, 0);
+}
+
+static void expect_refusal(void)
+{
+	pair_settle(&p);
+	pair_expect(&p, 0, 10, SRDMA_REASON_NO_RECV);
+	pair_close(&p);
+}
+
+static void test_message_that_waits_at_the_end_of_the_holder(void **state)
+{
+	(void)state;
+	open_waiting();
+	destroy_holder();
+	expect_refusal();
+}
+
+static void test_message_that_waits_when_the_holder_fails(void **state)
+{
+	struct srdma_desc illegal = { .opcode = SRDMA_DESC_RECV,
+				      .sges = 1 /* which does not follow */ };
+
+	(void)state;
+	open_waiting();
+	illegal.qpn = holder.qpn;
+	pair_post(&p, 1, illegal, NULL);
+	expect_refusal();
 }
 
 static void refuse(uint32_t qpn, uint32_t from, int err)
@@ -529,8 +570,7 @@ static void test_holder_without_memory_for_a_list(void **state)
 	pair_settle(&p);
 	assert_int_equal(srdma_qp_state(of_holder), SRDMA_QP_ERR);
 	assert_int_equal(srdma_qp_reason(of_holder), SRDMA_REASON_LOCAL_DMA);
-	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
-	pair_expect_none(&p, 0);
+	pair_expect(&p, 0, 10, SRDMA_REASON_NO_RECV);
 	pair_close(&p);
 }
 
@@ -565,6 +605,11 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_destroyed_qp_gives_back_what_it_has_taken, setup),
 		cmocka_unit_test_setup(test_end_of_the_holder, setup),
+		cmocka_unit_test_setup(
+			test_message_that_waits_at_the_end_of_the_holder,
+			setup),
+		cmocka_unit_test_setup(
+			test_message_that_waits_when_the_holder_fails, setup),
 		cmocka_unit_test_setup(test_refusals, setup),
 		cmocka_unit_test_setup(
 			test_own_receives_of_a_sharer_are_refused, setup),
