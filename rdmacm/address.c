@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/addr.h"
 #include "rdmacm/objects.h"
 
 static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -24,39 +25,17 @@ int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a)
 void cm_address_of(struct sockaddr_storage *a, const uint8_t gid[SRDMA_GID_LEN],
 		   uint16_t port)
 {
-	struct sockaddr_in *v4 = (struct sockaddr_in *)a;
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)a;
+	struct in6_addr ip;
 
-	memset(a, 0, sizeof(*a));
-	if (!memcmp(gid, mapped, sizeof(mapped))) {
-		v4->sin_family = AF_INET;
-		memcpy(&v4->sin_addr, gid + sizeof(mapped), 4);
-	} else {
-		v6->sin6_family = AF_INET6;
-		memcpy(&v6->sin6_addr, gid, SRDMA_GID_LEN);
-	}
-	cm_address_set_port((struct sockaddr *)a, port);
+	memcpy(&ip, gid, sizeof(ip));
+	srdma_addr_of_gid(a, &ip);
+	srdma_addr_set_port(a, port);
 }
 
 socklen_t cm_address_len(const struct sockaddr *a)
 {
 	return a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					: sizeof(struct sockaddr_in);
-}
-
-/* Both families have the port at the same place. */
-_Static_assert(offsetof(struct sockaddr_in, sin_port) ==
-		       offsetof(struct sockaddr_in6, sin6_port),
-	       "place of the port");
-
-uint16_t cm_address_port(const struct sockaddr *a)
-{
-	return ntohs(((const struct sockaddr_in *)a)->sin_port);
-}
-
-void cm_address_set_port(struct sockaddr *a, uint16_t port)
-{
-	((struct sockaddr_in *)a)->sin_port = htons(port);
 }
 
 int cm_address_any(const struct sockaddr *a)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/addr.h"
 #include "rdmacm/objects.h"
 
 /* --- messages -------------------------------------------------------------------- */
@@ -105,8 +106,8 @@ static int call(struct cm_id *id)
 	const char *patterns[CM_PATTERNS];
 	const struct srdma_talk_peer peer = {
 		.gid = id->gid,
-		.port = cm_address_port(&id->rdma.route.addr.dst_addr),
-		.own = cm_address_port(&id->rdma.route.addr.src_addr),
+		.port = srdma_addr_port(&id->rdma.route.addr.dst_addr),
+		.own = srdma_addr_port(&id->rdma.route.addr.src_addr),
 	};
 	struct srdma_talk_self self;
 	struct text text;
@@ -180,7 +181,7 @@ static int wait_serving(struct cm_id *id)
 	else if (!r && (strcmp(e.event, "serving") || !e.port))
 		r = srdma_channel_illegal();
 	if (!r)
-		cm_address_set_port(&id->rdma.route.addr.src_addr, e.port);
+		srdma_addr_set_port(&id->rdma.route.addr.src_storage, e.port);
 	return r;
 }
 
@@ -188,7 +189,7 @@ static int serve(struct cm_id *id)
 {
 	const uint16_t port =
 		id->any_port ? 0
-			     : cm_address_port(&id->rdma.route.addr.src_addr);
+			     : srdma_addr_port(&id->rdma.route.addr.src_addr);
 	const char *patterns[CM_PATTERNS];
 	struct srdma_talk_self self;
 	int r;
@@ -201,7 +202,7 @@ static int serve(struct cm_id *id)
 	if (!r)
 		r = srdma_talk_keep(
 			id->service, &self,
-			cm_address_port(&id->rdma.route.addr.src_addr));
+			srdma_addr_port(&id->rdma.route.addr.src_addr));
 	if (!r)
 		r = cm_loop_watch(id, srdma_lasting_fd(id->service));
 	if (!r) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/addr.h"
 #include "rdmacm/objects.h"
 
 struct cm_id *cm_ids;
@@ -187,7 +188,7 @@ static uint16_t some_port(void)
 int cm_id_attach(struct cm_id *id)
 {
 	struct rdma_addr *a = &id->rdma.route.addr;
-	uint16_t port = cm_address_port(&a->src_addr);
+	uint16_t port = srdma_addr_port(&a->src_addr);
 	uint8_t gid[SRDMA_GID_LEN];
 
 	if (!cm_pd())
@@ -249,7 +250,7 @@ static int resolve(struct cm_id *id, const struct sockaddr *dst)
 		return r;
 	if (cm_address_any(dst)) /* this host, as the kernel has it */
 		cm_own_gid(id->gid);
-	cm_address_of(&a->dst_storage, id->gid, cm_address_port(dst));
+	cm_address_of(&a->dst_storage, id->gid, srdma_addr_port(dst));
 	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
 	id->peer = cm_policy_peer(id->gid);
 	return id->peer ? 0 : -EACCES;
@@ -303,12 +304,12 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 
 __be16 rdma_get_src_port(struct rdma_cm_id *id)
 {
-	return htons(cm_address_port(&id->route.addr.src_addr));
+	return htons(srdma_addr_port(&id->route.addr.src_addr));
 }
 
 __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 {
-	return htons(cm_address_port(&id->route.addr.dst_addr));
+	return htons(srdma_addr_port(&id->route.addr.dst_addr));
 }
 
 /* --- options ----------------------------------------------------------------------------- */

@@ -110,8 +110,6 @@ int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a);
 void cm_address_of(struct sockaddr_storage *a, const uint8_t gid[SRDMA_GID_LEN],
 		   uint16_t port);
 socklen_t cm_address_len(const struct sockaddr *a);
-uint16_t cm_address_port(const struct sockaddr *a);
-void cm_address_set_port(struct sockaddr *a, uint16_t port);
 /* 1: 0.0.0.0 or ::. */
 int cm_address_any(const struct sockaddr *a);
 

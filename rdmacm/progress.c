@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/addr.h"
 #include "rdmacm/objects.h"
 
 enum {
@@ -203,9 +204,9 @@ static void set_addresses(struct cm_id *id, const struct cm_id *listener,
 
 	cm_address_of(&a->dst_storage, id->gid, port);
 	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
-	cm_address_set_port(
-		&a->src_addr,
-		cm_address_port(&listener->rdma.route.addr.src_addr));
+	srdma_addr_set_port(
+		&a->src_storage,
+		srdma_addr_port(&listener->rdma.route.addr.src_addr));
 }
 
 /* A request that is not legal, that run.toml does not permit, or that is one too
