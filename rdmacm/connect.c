@@ -271,8 +271,6 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 	return err ? cm_fail(err) : cm_complete(own);
 }
 
-enum { BY_CONSUMER = 28 }; /* IBTA 12.6.7.2 */
-
 int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 		uint8_t private_data_len)
 {
@@ -283,7 +281,7 @@ int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 	if (own->state == CM_REQUESTED &&
 	    private_data_len <= CM_REJECT_PRIVATE) {
 		own->own = (struct cm_message){ .kind = CM_REJECT,
-						.reason = BY_CONSUMER };
+						.reason = CM_BY_CONSUMER };
 		add_private(&own->own, private_data, private_data_len);
 		err = answer(own);
 		cm_id_end_talk(own);

@@ -9,9 +9,6 @@
 enum {
 	KEYS_LOOK_MS = 2,
 	PARTED_LOOK_MS = 1000, /* at QPs whose talk was lost */
-	/* IBTA 12.6.7.2, reasons of a rejection. */
-	NO_SERVICE = 8,
-	BY_CONSUMER = 28,
 };
 
 /* --- ends ------------------------------------------------------------------------ */
@@ -55,7 +52,7 @@ static void failed(struct cm_id *id, const char *code, int rc)
 						   "timeout", "lost", "busy" };
 
 	if (!strcmp(code, "closed") && id->state == CM_CALLING) {
-		fail(id, RDMA_CM_EVENT_REJECTED, NO_SERVICE, NULL);
+		fail(id, RDMA_CM_EVENT_REJECTED, CM_NO_SERVICE, NULL);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(unreachable) / sizeof(*unreachable); i++)
@@ -92,7 +89,7 @@ static void closed(struct cm_id *id)
 		cm_id_end_talk(id);
 		break;
 	case CM_CALLING:
-		fail(id, RDMA_CM_EVENT_REJECTED, BY_CONSUMER, NULL);
+		fail(id, RDMA_CM_EVENT_REJECTED, CM_BY_CONSUMER, NULL);
 		break;
 	default:
 		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET, NULL);
@@ -131,7 +128,7 @@ static void answered(struct cm_id *id, const struct cm_message *m)
 	case CM_REJECT:
 		/* Programs take the status 0 for success. */
 		fail(id, RDMA_CM_EVENT_REJECTED,
-		     m->reason ? m->reason : BY_CONSUMER, m);
+		     m->reason ? m->reason : CM_BY_CONSUMER, m);
 		break;
 	default:
 		failed(id, "format", -EPROTO);

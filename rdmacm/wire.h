@@ -24,12 +24,15 @@ enum {
 	CM_QPN_MAX = 0xffffff,
 	CM_DEPTH_MAX = 16, /* of READs and atomics, as the device has */
 	CM_RETRY_MAX = 7,
+	/* Reasons of a rejection, IBTA 12.6.7.2. */
+	CM_NO_SERVICE = 8,
+	CM_BY_CONSUMER = 28,
 };
 
 /* Fields that a kind has not are zero. */
 struct cm_message {
 	enum cm_kind kind;
-	uint16_t reason; /* of a rejection, IBTA 12.6.7.2 */
+	uint16_t reason; /* of a rejection */
 	uint32_t qp_num;
 	uint8_t responder_resources, initiator_depth;
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
