@@ -78,17 +78,12 @@ static void compose(struct cm_id *id, enum cm_kind kind,
 	add_private(m, p->private_data, p->private_data_len);
 }
 
-struct text {
-	uint8_t bytes[CM_HEAD + CM_PRIVATE_MAX];
-	struct srdma_talk_data data;
-};
-
-static const struct srdma_talk_data *write_text(struct text *t,
-						const struct cm_message *m)
+int cm_say(const struct cm_id *id, const struct cm_message *m)
 {
-	t->data.bytes = t->bytes;
-	t->data.len = cm_wire_write(t->bytes, m);
-	return &t->data;
+	uint8_t bytes[CM_MESSAGE_MAX];
+	const struct srdma_talk_data data = { bytes, cm_wire_write(bytes, m) };
+
+	return srdma_talk_say(id->talk, &data);
 }
 
 static void watched(struct cm_id *id, enum cm_state state, int64_t ms)
@@ -109,13 +104,14 @@ static int call(struct cm_id *id)
 		.port = srdma_addr_port(&id->rdma.route.addr.dst_addr),
 		.own = srdma_addr_port(&id->rdma.route.addr.src_addr),
 	};
+	uint8_t bytes[CM_MESSAGE_MAX];
+	const struct srdma_talk_data data = { bytes,
+					      cm_wire_write(bytes, &id->own) };
 	struct srdma_talk_self self;
-	struct text text;
 	int r;
 
 	cm_self(&self, id->peer, patterns);
-	r = srdma_talk_call(&id->talk, &self, &peer,
-			    write_text(&text, &id->own));
+	r = srdma_talk_call(&id->talk, &self, &peer, &data);
 	if (!r)
 		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
 	if (!r) {
@@ -151,12 +147,11 @@ int rdma_establish(struct rdma_cm_id *id)
 {
 	const struct cm_message m = { .kind = CM_CONFIRM };
 	struct cm_id *own = cm_id_of(id);
-	struct text text;
 	int r = -EINVAL;
 
 	cm_lock();
 	if (own->state == CM_RESPONDED) {
-		r = srdma_talk_say(own->talk, write_text(&text, &m));
+		r = cm_say(own, &m);
 		if (!r)
 			own->state = CM_CONNECTED;
 	}
@@ -235,11 +230,9 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 }
 
 /* Says the own message to a caller. */
-static int answer(struct cm_id *id)
+static int answer(const struct cm_id *id)
 {
-	struct text text;
-
-	return id->talk ? -srdma_talk_say(id->talk, write_text(&text, &id->own))
+	return id->talk ? -cm_say(id, &id->own)
 			: ECONNRESET; /* the caller has left */
 }
 

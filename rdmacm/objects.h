@@ -13,6 +13,8 @@
 #include "rdmacm/wire.h"
 #include "verbs/private.h"
 
+_Static_assert((int)CM_MESSAGE_MAX == (int)SRDMA_DATA_MAX, "a talk has room");
+
 enum {
 	CM_ANSWER_MS = 60000,
 	CM_KEYS_MS = 60000,
@@ -163,6 +165,11 @@ void cm_loop_wake(void);
 int64_t cm_loop_now(void);
 /* All ids, with the lock. */
 extern struct cm_id *cm_ids;
+
+/* --- connect.c ------------------------------------------------------------------------- */
+
+/* Says a message to the peer of the id's talk. 0 or -errno. */
+int cm_say(const struct cm_id *id, const struct cm_message *m);
 
 /* --- progress.c ------------------------------------------------------------------------ */
 

@@ -283,19 +283,11 @@ void cm_progress(struct cm_id *id)
 
 /* --- keys and times ------------------------------------------------------------------------ */
 
-static int confirm(struct cm_id *id)
-{
-	const struct cm_message m = { .kind = CM_CONFIRM };
-	uint8_t bytes[CM_HEAD + CM_PRIVATE_MAX];
-	const struct srdma_talk_data data = { bytes, cm_wire_write(bytes, &m) };
-
-	return srdma_talk_say(id->talk, &data);
-}
-
 /* The QP has keys. */
 static void keyed(struct cm_id *id)
 {
-	int r = id->state == CM_KEYING ? confirm(id) : 0;
+	const struct cm_message m = { .kind = CM_CONFIRM };
+	int r = id->state == CM_KEYING ? cm_say(id, &m) : 0;
 
 	if (r)
 		failed(id, "lost", r);

@@ -29,8 +29,7 @@ static size_t private_max(uint8_t kind)
 	return kind < sizeof(most) ? most[kind] : 0;
 }
 
-size_t cm_wire_write(uint8_t out[CM_HEAD + CM_PRIVATE_MAX],
-		     const struct cm_message *m)
+size_t cm_wire_write(uint8_t out[CM_MESSAGE_MAX], const struct cm_message *m)
 {
 	memset(out, 0, CM_HEAD);
 	out[AT_VERSION] = CM_VERSION;

@@ -16,6 +16,7 @@ enum {
 	CM_VERSION = 1,
 	CM_HEAD = 16, /* bytes before the private data */
 	CM_PRIVATE_MAX = 240,
+	CM_MESSAGE_MAX = CM_HEAD + CM_PRIVATE_MAX,
 	/* IBTA 12.6: bytes of private data, of a request without the header of
 	 * annex A11. */
 	CM_REQUEST_PRIVATE = 56,
@@ -40,9 +41,8 @@ struct cm_message {
 	uint8_t private_data[CM_PRIVATE_MAX];
 };
 
-/* Returns the length, at most CM_HEAD + CM_PRIVATE_MAX. */
-size_t cm_wire_write(uint8_t out[CM_HEAD + CM_PRIVATE_MAX],
-		     const struct cm_message *m);
+/* Returns the length. */
+size_t cm_wire_write(uint8_t out[CM_MESSAGE_MAX], const struct cm_message *m);
 
 /* 0, or -EPROTO: another length, version or kind, more private data than the
  * kind has, or a field of a request or reply that is out of range. */

@@ -25,7 +25,7 @@ static void test_bytes(void **state)
 {
 	static const uint8_t want[] = { 1, 2, 0, 0, 0, 0x12, 0x34, 0x56, 1,  2,
 					3, 4, 5, 6, 0, 0,    'a',  'b',	 'c' };
-	uint8_t out[CM_HEAD + CM_PRIVATE_MAX];
+	uint8_t out[CM_MESSAGE_MAX];
 	struct cm_message m;
 
 	(void)state;
@@ -38,7 +38,7 @@ static void test_bytes(void **state)
 static void test_reason(void **state)
 {
 	const struct cm_message reject = { .kind = CM_REJECT, .reason = 28 };
-	uint8_t out[CM_HEAD + CM_PRIVATE_MAX];
+	uint8_t out[CM_MESSAGE_MAX];
 	struct cm_message m;
 
 	(void)state;
@@ -116,7 +116,7 @@ static void test_ranges(void **state)
 		     { 0xffffff, 0 },
 		     { 0x1000000, -EPROTO },
 		     { UINT32_MAX, -EPROTO } };
-	uint8_t in[CM_HEAD + CM_PRIVATE_MAX];
+	uint8_t in[CM_MESSAGE_MAX];
 	struct cm_message m = full;
 
 	(void)state;
