@@ -164,22 +164,29 @@ int cm_report_request(struct cm_id *id)
 	return r;
 }
 
-void cm_drop_events(struct cm_id *id)
+/* Moves the events of an id from its channel to another. to: NULL drops them. */
+static void move_events(const struct cm_id *id, struct cm_channel *to)
 {
-	struct cm_channel *c = (struct cm_channel *)id->rdma.channel;
-	struct cm_event *e, *all = c->first;
+	struct cm_channel *from = (struct cm_channel *)id->rdma.channel;
+	struct cm_event *e, *all = from->first;
 
-	c->first = c->last = NULL;
+	from->first = from->last = NULL;
 	while ((e = all)) {
 		all = e->next;
 		e->next = NULL;
-		discount(c);
-		if (e->holder != id) {
-			put(c, e);
-			continue;
-		}
-		free(e);
+		discount(from);
+		if (e->holder != id)
+			put(from, e);
+		else if (to)
+			put(to, e);
+		else
+			free(e);
 	}
+}
+
+void cm_drop_events(const struct cm_id *id)
+{
+	move_events(id, NULL);
 }
 
 void cm_await_acknowledged(struct cm_id *id)
@@ -237,16 +244,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
  * program has not got: the program may destroy the former channel. */
 static void migrate(struct cm_id *id, struct cm_channel *to)
 {
-	struct cm_channel *from = (struct cm_channel *)id->rdma.channel;
-	struct cm_event *e, *all = from->first;
-
-	from->first = from->last = NULL;
-	while ((e = all)) {
-		all = e->next;
-		e->next = NULL;
-		discount(from);
-		put(e->holder == id ? to : from, e);
-	}
+	move_events(id, to);
 	for (struct cm_id *request = cm_ids; request; request = request->next)
 		if (request->listener == id)
 			request->rdma.channel = &to->rdma;

@@ -124,7 +124,7 @@ int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 /* CONNECT_REQUEST of a new id, in place of one whose caller has left. */
 int cm_report_request(struct cm_id *id);
 /* Drops the events of an id that the program has not got. */
-void cm_drop_events(struct cm_id *id);
+void cm_drop_events(const struct cm_id *id);
 /* Waits without the lock until the program has acknowledged the events. */
 void cm_await_acknowledged(struct cm_id *id);
 
