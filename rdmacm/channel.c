@@ -240,6 +240,14 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 	return 0;
 }
 
+void cm_release_event(struct rdma_cm_id *id)
+{
+	if (!id->event)
+		return;
+	rdma_ack_cm_event(id->event);
+	id->event = NULL;
+}
+
 /* Moves an id to another channel, with its events and the requests that the
  * program has not got: the program may destroy the former channel. */
 static void migrate(struct cm_id *id, struct cm_channel *to)
@@ -261,10 +269,7 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 		channel = rdma_create_event_channel();
 	if (!channel)
 		return -1;
-	if (id->event) {
-		rdma_ack_cm_event(id->event);
-		id->event = NULL;
-	}
+	cm_release_event(id);
 	cm_lock();
 	cm_await_acknowledged(own);
 	migrate(own, (struct cm_channel *)channel);

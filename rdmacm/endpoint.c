@@ -94,10 +94,7 @@ int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 
 	if (!listener->sync || listener->state != CM_LISTENING)
 		return cm_fail(EINVAL);
-	if (listen->event) {
-		rdma_ack_cm_event(listen->event);
-		listen->event = NULL;
-	}
+	cm_release_event(listen);
 	if (rdma_get_cm_event(listen->channel, &event))
 		return -1;
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {

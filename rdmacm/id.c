@@ -136,10 +136,7 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 	struct cm_id *own = cm_id_of(id);
 
 	refuse(own);
-	if (id->event) {
-		rdma_ack_cm_event(id->event);
-		id->event = NULL;
-	}
+	cm_release_event(id);
 	cm_lock();
 	end(own);
 	cm_await_acknowledged(own);
@@ -157,10 +154,7 @@ int cm_complete(struct cm_id *id)
 
 	if (!id->sync)
 		return 0;
-	if (id->rdma.event) {
-		rdma_ack_cm_event(id->rdma.event);
-		id->rdma.event = NULL;
-	}
+	cm_release_event(&id->rdma);
 	if (rdma_get_cm_event(id->rdma.channel, &id->rdma.event))
 		return -1;
 	e = id->rdma.event;

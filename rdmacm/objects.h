@@ -125,6 +125,9 @@ int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 int cm_report_request(struct cm_id *id);
 /* Drops the events of an id that the program has not got. */
 void cm_drop_events(const struct cm_id *id);
+/* Acknowledges the event that a synchronous id keeps, if there is one. Without
+ * the lock. */
+void cm_release_event(struct rdma_cm_id *id);
 /* Waits without the lock until the program has acknowledged the events. */
 void cm_await_acknowledged(struct cm_id *id);
 
