@@ -14,6 +14,7 @@
 #include "verbs/private.h"
 
 _Static_assert((int)CM_MESSAGE_MAX == (int)SRDMA_DATA_MAX, "a talk has room");
+_Static_assert((int)CM_DEPTH_MAX == (int)SRDMA_PRIVATE_RD_ATOMIC, "depth");
 
 enum {
 	CM_ANSWER_MS = 60000,

@@ -4,7 +4,7 @@
 
 #include "rdmacm/objects.h"
 
-enum { RNR_TIMER = 12, TIMEOUT = 18, HOPS = 64, RETRIES = 7 };
+enum { RNR_TIMER = 12, TIMEOUT = 18, HOPS = 64 };
 
 /* --- attributes ------------------------------------------------------------------ */
 
@@ -37,7 +37,7 @@ static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
 static int to_rts(struct ibv_qp_attr *a, const struct cm_id *id)
 {
 	a->timeout = TIMEOUT;
-	a->retry_cnt = RETRIES;
+	a->retry_cnt = CM_RETRY_MAX;
 	a->rnr_retry = id->theirs.rnr_retry_count;
 	a->sq_psn = 0;
 	a->max_rd_atomic = id->own.initiator_depth;

@@ -10,11 +10,11 @@
 #include "base/bytes.h"
 #include "host/rdma.h"
 #include "verbs/objects.h"
+#include "verbs/private.h"
 #include "verbs/verbs.h"
 
 enum {
 	MR_MAX = 1 << 20,
-	RD_ATOMIC = 16,
 	MTU = 4096,
 	VENDOR = 0x027264, /* an OUI of IEEE 802 that is administered locally */
 	VENDOR_PART = 1,
@@ -233,9 +233,9 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_cqe = VERBS_CQE_MAX,
 		.max_mr = MR_MAX,
 		.max_pd = 1024,
-		.max_qp_rd_atom = RD_ATOMIC,
-		.max_res_rd_atom = RD_ATOMIC * 1024,
-		.max_qp_init_rd_atom = RD_ATOMIC,
+		.max_qp_rd_atom = SRDMA_PRIVATE_RD_ATOMIC,
+		.max_res_rd_atom = SRDMA_PRIVATE_RD_ATOMIC * 1024,
+		.max_qp_init_rd_atom = SRDMA_PRIVATE_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = 1024,
 		.max_srq_wr = SRDMA_DEPTH_MAX,

@@ -7,6 +7,9 @@
 #include "host/channel.h"
 #include "verbs/policy.h"
 
+/* READs and atomics that a QP of the device has at once, of each end. */
+enum { SRDMA_PRIVATE_RD_ATOMIC = 16 };
+
 /* Both live as long as the context. */
 struct srdma_private_self {
 	const struct verbs_policy *policy;
