@@ -10,12 +10,10 @@
 
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
+#include "wire/wire.h"
 
 enum {
 	FEW = 8, /* requests in a new batch */
-	/* More than a QP may have (qp.c). */
-	SGES = SRDMA_INLINE_MAX / sizeof(struct ibv_sge),
-	ATOMIC_LEN = 8,
 	FLAGS = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED,
 };
 
@@ -23,7 +21,7 @@ struct work {
 	struct ibv_send_wr wr;
 	struct ibv_sge copy; /* names `data` */
 	union {
-		struct ibv_sge sges[SGES];
+		struct ibv_sge sges[SRDMA_SGE_MAX];
 		uint8_t data[SRDMA_INLINE_MAX];
 	};
 };
@@ -83,7 +81,7 @@ static int check(const struct ibv_send_wr *wr)
 	for (int i = 0; i < wr->num_sge; i++)
 		length += wr->sg_list[i].length;
 	if (is_atomic(wr))
-		return length == ATOMIC_LEN ? 0 : EINVAL;
+		return length == SRDMA_ATOMIC_LEN ? 0 : EINVAL;
 	return length > SRDMA_MESSAGE_MAX ? EMSGSIZE : 0;
 }
 
