@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 import cbor2
@@ -14,7 +14,7 @@ import cbor2
 from srdma import plain_cbor
 from srdma.agent.accounts import User
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
-from srdma.agent.tasks import Closed
+from srdma.agent.tasks import WITHDRAWN, Closed, first_of
 from srdma.agent.users import Room
 from srdma.keyex.fields import ExchangeError
 
@@ -297,8 +297,20 @@ class Absent:
         """Nobody is there to hear it."""
 
 
-async def until_closed(channel: Channel) -> NoReturn:
-    """Raises Closed at the end of a channel of which no request is expected."""
+async def until_closed(channel: Channel, *works: Coroutine[Any, Any, NoReturn]) -> None:
+    """Run works until the program closes their channel, of which no request is expected. It is told
+    if its identity is withdrawn. Raises what a work raises, ExchangeError, CancelledError."""
+    try:
+        await first_of(*works, _closing(channel))
+    except Closed:
+        pass
+    except asyncio.CancelledError as end:
+        if WITHDRAWN in end.args:
+            channel.report("error", code="policy", text=WITHDRAWN)
+        raise
+
+
+async def _closing(channel: Channel) -> NoReturn:
     if await channel.message() is not None:
         raise ExchangeError("config", "a listener takes no requests")
     raise Closed

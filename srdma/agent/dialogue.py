@@ -9,8 +9,7 @@ from typing import NoReturn
 from srdma.agent import repeat
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
-from srdma.agent.session import RESTART, TOLD, WITHDRAWN
-from srdma.agent.tasks import Bell, Closed, Watched
+from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
 from srdma.keyex.exchange import printable
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, decode, encode

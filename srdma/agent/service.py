@@ -25,10 +25,10 @@ from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
 from srdma.agent.rule import Rule
-from srdma.agent.session import RESTART, WITHDRAWN, Session
+from srdma.agent.session import Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
-from srdma.agent.tasks import Closed, first_of
+from srdma.agent.tasks import RESTART, WITHDRAWN
 from srdma.agent.users import Users
 from srdma.agent.worker import Worker
 from srdma.control import Control, peer_of, thread_path
@@ -338,14 +338,7 @@ class Service:
         else:
             raise ExchangeError("config", "no listening TCP socket beside the message")
         listener = Listener(channel, channel.listening, own, self._admission)
-        try:
-            await first_of(listener.run(), until_closed(channel))
-        except Closed:
-            pass
-        except asyncio.CancelledError as end:
-            if WITHDRAWN in end.args:
-                channel.report("error", code="policy", text=WITHDRAWN)
-            raise
+        await until_closed(channel, listener.run())
 
     async def _talk(self, channel: Channel, settings: Mapping[str, Any], path: Path) -> None:
         own = self._own(channel, settings)

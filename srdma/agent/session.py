@@ -26,7 +26,7 @@ from srdma.agent.rendezvous import Call
 from srdma.agent.repeat import drawn
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
-from srdma.agent.tasks import Bell, Closed, Watched
+from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
 from srdma.agent.upkeep import Upkeep
 from srdma.agent.wires import check_wires
 from srdma.agent.worker import Worker
@@ -45,10 +45,6 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
-TOLD = "the other end withdrew the identity from its program"
-# Messages of CancelledError, by Service.
-WITHDRAWN = "the policy no longer grants the identity to this program"
-RESTART = "the agent ends, and its QPs go on"
 UNLINKED = "the link to the computer of the program ended during the key exchange"
 LOST = "lost"  # `do` of the last message of a channel whose program is on a computer out of reach
 

@@ -18,9 +18,7 @@ from srdma.agent.dialogue import Dialogue
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Meeting
 from srdma.agent.peers import Peer
-from srdma.agent.session import WITHDRAWN
 from srdma.agent.settings import Identity
-from srdma.agent.tasks import Closed
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
 from srdma.keyex.talks import Talk, port_of, talk_of
@@ -123,14 +121,7 @@ class Talks:
     async def _serve(self, channel: Channel, own: Own, port: int) -> None:
         with self._service(channel, own, port) as service:
             channel.report("serving", port=service.port)
-            try:
-                await until_closed(channel)
-            except Closed:
-                pass
-            except BaseException as end:
-                if WITHDRAWN in end.args:
-                    channel.report("error", code="policy", text=WITHDRAWN)
-                raise
+            await until_closed(channel)
 
     @contextlib.contextmanager
     def _service(self, channel: Channel, own: Own, port: int) -> Iterator[Service]:

@@ -1,4 +1,4 @@
-"""Waiting for one of several events."""
+"""Waiting for one of several events, and why a task of the service is cancelled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from srdma.errors import Error
 from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.renew import NEVER
 from srdma.keyex.tls import PeerClosed
+
+# Messages of CancelledError, by Service.
+WITHDRAWN = "the policy no longer grants the identity to this program"
+RESTART = "the agent ends, and its QPs go on"
+TOLD = "the other end withdrew the identity from its program"  # to the peer, for WITHDRAWN
 
 
 class Closed(Exception):  # noqa: N818 - an event, not a fault
