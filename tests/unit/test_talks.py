@@ -104,6 +104,16 @@ def waiting(one: Host) -> int:
     return int(one.agent.call(lambda: sum(n for (_, who), n in found._counts.items() if who)))
 
 
+def talking(a: Host, b: Host) -> tuple[Wire, Wire, Wire]:
+    """A talk whose caller has heard the answer: the channels of the service and of both ends."""
+    service = serve(b)
+    caller = call(a)
+    other = answer(b, service)
+    say(other, b"yes")
+    heard(caller)
+    return service, caller, other
+
+
 # The main path ----------------------------------------------------------------------
 
 
@@ -379,11 +389,7 @@ def test_caller_speaks_before_the_answer(a: Host, b: Host) -> None:
 
 @pytest.mark.parametrize("server", [True, False])
 def test_too_many_messages(a: Host, b: Host, server: bool) -> None:
-    service = serve(b)
-    caller = call(a)
-    other = answer(b, service)
-    say(other, b"0")
-    heard(caller)
+    _, caller, other = talking(a, b)
     one, peer = (other, caller) if server else (caller, other)
     for n in range(dialogue.SAYS_MAX - server):
         say(one, bytes([n]))
@@ -445,22 +451,14 @@ def test_caller_that_gives_up_while_busy(a: Host, b: Host, monkeypatch: pytest.M
 
 
 def test_connection_is_lost(a: Host, b: Host) -> None:
-    service = serve(b)
-    caller = call(a)
-    other = answer(b, service)
-    say(other, b"yes")
-    heard(caller)
+    _, caller, other = talking(a, b)
     cut(a)
     assert refused(caller)[0] == "lost"
     assert refused(other)[0] == "lost"
 
 
 def test_agent_ends(a: Host, b: Host) -> None:
-    service = serve(b)
-    caller = call(a)
-    other = answer(b, service)
-    say(other, b"yes")
-    heard(caller)
+    service, caller, other = talking(a, b)
     b.stop()
     assert other.event() == END and service.event() == END
     assert refused(caller)[0] == "lost"
