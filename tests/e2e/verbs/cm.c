@@ -183,6 +183,22 @@ static void establish(struct ends *e, const char *data)
 	expect(e->server, RDMA_CM_EVENT_ESTABLISHED, 0);
 }
 
+/* Two ends, of which the caller with a QP has called. */
+static void open_called(struct ends *e)
+{
+	open_ends(e);
+	make_qp(e->caller);
+	call(e, "", 0);
+}
+
+/* The caller leaves. */
+static void end_caller(struct ends *e)
+{
+	rdma_destroy_qp(e->caller);
+	assert_int_equal(rdma_destroy_id(e->caller), 0);
+	e->caller = NULL;
+}
+
 /* --- connections ------------------------------------------------------------------ */
 
 static void test_connection(void **state)
@@ -208,9 +224,7 @@ static void test_caller_that_disconnects_at_once(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	make_qp(e.accepted);
 	assert_int_equal(rdma_accept(e.accepted, NULL), 0);
 	expect(e.client, RDMA_CM_EVENT_ESTABLISHED, 0);
@@ -225,13 +239,9 @@ static void test_end_of_an_id_disconnects_the_peer(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	establish(&e, "");
-	rdma_destroy_qp(e.caller);
-	assert_int_equal(rdma_destroy_id(e.caller), 0);
-	e.caller = NULL;
+	end_caller(&e);
 	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	close_ends(&e);
 }
@@ -260,9 +270,7 @@ static void test_request_whose_id_ends_is_rejected(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	assert_int_equal(rdma_destroy_id(e.accepted), 0);
 	e.accepted = NULL;
 	expect(e.client, RDMA_CM_EVENT_REJECTED, 28);
@@ -274,9 +282,7 @@ static void test_listener_may_end_before_the_answer(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	assert_int_equal(rdma_destroy_id(e.listener), 0);
 	e.listener = NULL;
 	establish(&e, "");
@@ -288,13 +294,9 @@ static void test_caller_that_leaves(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	make_qp(e.accepted);
-	rdma_destroy_qp(e.caller);
-	assert_int_equal(rdma_destroy_id(e.caller), 0);
-	e.caller = NULL;
+	end_caller(&e);
 	/* It is noticed by the answer, or after it. */
 	if (rdma_accept(e.accepted, NULL))
 		assert_int_equal(errno, ECONNRESET);
@@ -376,9 +378,7 @@ static void test_migration(void **state)
 	struct ends e;
 
 	(void)state;
-	open_ends(&e);
-	make_qp(e.caller);
-	call(&e, "", 0);
+	open_called(&e);
 	assert_int_equal(rdma_reject(e.accepted, NULL, 0), 0);
 	/* The event moves too. */
 	await_event(e.client);
@@ -387,9 +387,7 @@ static void test_migration(void **state)
 	assert_int_equal(poll(&p, 1, 0), 0);
 	assert_ptr_equal(e.caller->channel, other);
 	expect(other, RDMA_CM_EVENT_REJECTED, 28);
-	rdma_destroy_qp(e.caller);
-	assert_int_equal(rdma_destroy_id(e.caller), 0);
-	e.caller = NULL;
+	end_caller(&e);
 	close_ends(&e);
 	rdma_destroy_event_channel(other);
 }
