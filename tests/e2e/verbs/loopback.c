@@ -2,17 +2,8 @@
  * Two QPs of one program, which are connected to each other over the wire of the
  * worker (docs/run.md 4). tests/e2e/test_run.py starts it by `srdma run`.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "device.h"
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <stdlib.h>
 
 enum { DEPTH = 16, MEMORY = 1 << 20, PARTS = 28 };
@@ -20,8 +11,6 @@ enum { DEPTH = 16, MEMORY = 1 << 20, PARTS = 28 };
 static const int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
 static union ibv_gid gid;
 
 /* One end. Its second half receives. */
@@ -36,22 +25,7 @@ static struct end ends[2];
 
 static int open_device(void **state)
 {
-	int n;
-	struct ibv_device **list = ibv_get_device_list(&n);
-
-	(void)state;
-	if (!list || n != 1)
-		return -1;
-	ctx = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
-	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	return pd ? ibv_query_gid(ctx, 1, 0, &gid) : -1;
-}
-
-static int close_device(void **state)
-{
-	(void)state;
-	return ibv_dealloc_pd(pd) ? -1 : ibv_close_device(ctx);
+	return setup(state) ? -1 : ibv_query_gid(ctx, 1, 0, &gid);
 }
 
 /* --- two ends that are connected ---------------------------------------------- */
@@ -548,5 +522,5 @@ int main(void)
 		TEST(test_illegal_retries),
 	};
 
-	return cmocka_run_group_tests(tests, open_device, close_device);
+	return cmocka_run_group_tests(tests, open_device, teardown);
 }

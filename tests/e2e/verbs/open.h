@@ -1,46 +1,12 @@
-/* The device, a PD and a QP of the programs of this folder, for cmocka. */
+/* A QP of the programs of this folder, and its states. */
 #ifndef TESTS_E2E_VERBS_OPEN_H
 #define TESTS_E2E_VERBS_OPEN_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <infiniband/verbs.h>
+#include "device.h"
 
 enum { DEPTH = 4, LENGTH = 4096 };
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
 static char memory[LENGTH];
-
-static int setup(void **state)
-{
-	int n;
-	struct ibv_device **list = ibv_get_device_list(&n);
-
-	(void)state;
-	if (!list || n != 1)
-		return -1;
-	ctx = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
-	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	return pd ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	if (ibv_close_device(ctx) != EBUSY || ibv_dealloc_pd(pd))
-		return -1;
-	return ibv_close_device(ctx);
-}
 
 static inline int to_init(struct ibv_qp *qp)
 {

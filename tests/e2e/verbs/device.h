@@ -1,0 +1,42 @@
+/* The device and a PD of the programs of this folder, for cmocka. */
+#ifndef TESTS_E2E_VERBS_DEVICE_H
+#define TESTS_E2E_VERBS_DEVICE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+
+static int setup(void **state)
+{
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	(void)state;
+	if (!list || n != 1)
+		return -1;
+	ctx = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	return pd ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (ibv_close_device(ctx) != EBUSY || ibv_dealloc_pd(pd))
+		return -1;
+	return ibv_close_device(ctx);
+}
+
+#endif
