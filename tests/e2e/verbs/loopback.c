@@ -2,6 +2,7 @@
  * Two QPs of one program, which are connected to each other over the wire of the
  * worker (docs/run.md 4). tests/e2e/test_run.py starts it by `srdma run`.
  */
+#include "connect.h"
 #include "device.h"
 
 #include <stdlib.h>
@@ -70,41 +71,14 @@ static void to_init(struct end *e, unsigned rights)
 			 0);
 }
 
-static void to_rts(struct end *e, const struct end *peer)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.dest_qp_num = peer->qp->qp_num,
-		.path_mtu = IBV_MTU_4096,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = gid },
-		.timeout = 18,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-	};
-
-	assert_int_equal(ibv_modify_qp(e->qp, &attr,
-				       IBV_QP_STATE | IBV_QP_AV |
-					       IBV_QP_PATH_MTU |
-					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
-			 0);
-	attr.qp_state = IBV_QPS_RTS;
-	assert_int_equal(
-		ibv_modify_qp(e->qp, &attr,
-			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				      IBV_QP_MAX_QP_RD_ATOMIC),
-		0);
-}
-
 /* rights: of the peer at ends[1]. */
 static void connect_ends(unsigned rights)
 {
 	to_init(&ends[0], (unsigned)all_rights);
 	to_init(&ends[1], rights);
-	to_rts(&ends[0], &ends[1]);
-	to_rts(&ends[1], &ends[0]);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(
+			qp_to_rts(ends[i].qp, &gid, ends[1 - i].qp->qp_num), 0);
 }
 
 static int open_ends(void **state)

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <infiniband/verbs.h>
+#include "connect.h"
 
 enum { MOST = 128, LIMIT_S = 240, PAUSE_NS = 5000000, PATH = 4096, DEPTH = 4 };
 
@@ -133,38 +133,6 @@ static struct ibv_qp *make_qp(const struct process *p)
 	return qp;
 }
 
-static void connect_qp(const struct process *p, struct ibv_qp *qp,
-		       const struct card *peer)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = peer->qp_num[p->rank],
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1,
-			     .port_num = 1,
-			     .grh = { .dgid = peer->gid, .hop_limit = 64 } },
-	};
-
-	if (ibv_modify_qp(qp, &attr,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-				  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  IBV_QP_MAX_DEST_RD_ATOMIC |
-				  IBV_QP_MIN_RNR_TIMER))
-		fail(p, "RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .timeout = 14,
-				     .retry_cnt = 7,
-				     .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	if (ibv_modify_qp(qp, &attr,
-			  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				  IBV_QP_MAX_QP_RD_ATOMIC))
-		fail(p, "RTS");
-}
-
 static void post_write(const struct process *p, struct ibv_qp *qp,
 		       const struct card *peer)
 {
@@ -242,7 +210,9 @@ static void write_to_all(struct process *p)
 	for (unsigned r = 0; r < p->count; r++)
 		if (r != p->rank) {
 			await(p, r, ".card", &peer, sizeof(peer));
-			connect_qp(p, p->qp[r], &peer);
+			if (qp_to_rts(p->qp[r], &peer.gid,
+				      peer.qp_num[p->rank]))
+				fail(p, "RTS");
 			post_write(p, p->qp[r], &peer);
 		}
 	await_completions(p, p->count - 1);
