@@ -31,10 +31,6 @@ class Users:
         self._channels: Counter[User] = Counter()
         self._rooms = WeakValueDictionary[User, Room]()
 
-    def __getitem__(self, user: User) -> int:
-        """The number of channels of a user."""
-        return self._channels[user]
-
     def may_enter(self, user: User) -> bool:
         """True if a user may have another channel."""
         return self._channels[user] < CHANNELS_MAX

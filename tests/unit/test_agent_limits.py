@@ -146,12 +146,12 @@ def test_channels_of_a_user_have_a_limit(inside: Inside, monkeypatch: pytest.Mon
     other = inside.open()
     assert not any(is_over(wire) for wire in [*wires, other])
     wires[0].close()
-    until(lambda: inside._service._users[7] == 2)
+    until(lambda: inside._service._users._channels[7] == 2)
     wires.append(inside.open())
     assert inside.open().event() == END
     assert not any(is_over(wire) for wire in [*wires[1:], other])
     other.close()
-    until(lambda: inside._service._users[8] == 0)
+    until(lambda: inside._service._users._channels[8] == 0)
 
 
 # Faults ------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class RemotePlace(Place):
 
     def channels(self) -> int:
         """How many channels count for the user."""
-        return self.agent.call(lambda: self.agent.service._users[USER])
+        return self.agent.call(lambda: self.agent.service._users._channels[USER])
 
     def holds(self) -> int:
         """How many channels use the connections to the worker for the leg."""
