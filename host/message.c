@@ -181,19 +181,25 @@ static int get_bool(int *out, const cbor_item_t *item)
 	return 0;
 }
 
-/* The port of [host, port], where the agent listens. The address of a peer that
- * was refused is a text, and not used. */
 static int get_port(uint16_t *out, const cbor_item_t *item)
 {
 	uint64_t value;
+	int r = get_uint(&value, UINT16_MAX, item);
 
+	if (!r)
+		*out = (uint16_t)value;
+	return r;
+}
+
+/* The port of [host, port], where the agent listens. The address of a peer that
+ * was refused is a text, and not used. */
+static int get_address(uint16_t *out, const cbor_item_t *item)
+{
 	if (cbor_isa_string(item))
 		return 0;
-	if (!cbor_isa_array(item) || cbor_array_size(item) != 2 ||
-	    get_uint(&value, UINT16_MAX, cbor_array_handle(item)[1]))
+	if (!cbor_isa_array(item) || cbor_array_size(item) != 2)
 		return -EPROTO;
-	*out = (uint16_t)value;
-	return 0;
+	return get_port(out, cbor_array_handle(item)[1]);
 }
 
 static int get_gid(uint8_t gid[SRDMA_GID_LEN], const cbor_item_t *item)
@@ -205,22 +211,12 @@ static int get_gid(uint8_t gid[SRDMA_GID_LEN], const cbor_item_t *item)
 	return 0;
 }
 
-static int get_plain_port(uint16_t *out, const cbor_item_t *item)
-{
-	uint64_t value;
-	int r = get_uint(&value, UINT16_MAX, item);
-
-	if (!r)
-		*out = (uint16_t)value;
-	return r;
-}
-
 /* The fields of `serving` and `called`. */
 static int get_talk_field(struct srdma_agent_event *e, const char *name,
 			  const cbor_item_t *value)
 {
 	if (!strcmp(name, "port"))
-		return get_plain_port(&e->port, value);
+		return get_port(&e->port, value);
 	if (!strcmp(name, "gid"))
 		return get_gid(e->gid, value);
 	if (!strcmp(name, "talk")) {
@@ -246,7 +242,7 @@ static int get_field(struct srdma_agent_event *e, const char *name,
 	if (!strcmp(name, "wish"))
 		return get_uint(&e->wish, UINT64_MAX, value);
 	if (!strcmp(name, "address"))
-		return get_port(&e->port, value);
+		return get_address(&e->port, value);
 	if (!strcmp(name, "remote"))
 		return get_bool(&e->remote, value);
 	if (!strcmp(name, "lasting"))
