@@ -396,7 +396,7 @@ static void idle_end(struct shm_leg *f, const struct idle *i)
 
 static void test_processes_are_limited(void **state)
 {
-	/* That of the fixture has not joined. */
+	/* The process of the fixture has not joined. */
 	static struct idle first[SRDMA_SHM_PROCESSES], late;
 	struct shm_leg *f = *state;
 
