@@ -37,13 +37,18 @@ static void ping(struct srdma_qp *qp, uint64_t now)
 	srdma_qp_activate(qp);
 }
 
+int srdma_expire_is_waiting(const struct srdma_qp *qp)
+{
+	return !srdma_post_is_empty(qp) || !srdma_receive_queue_is_empty(qp) ||
+	       srdma_shared_queue_is_used(qp);
+}
+
 static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t silent = srdma_qp_heard(qp) + srdma_qp_env(qp)->silence;
 
 	if (srdma_qp_state(qp) != SRDMA_QP_RTS ||
-	    !srdma_connect_validated(qp) ||
-	    (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)))
+	    !srdma_connect_validated(qp) || !srdma_expire_is_waiting(qp))
 		return SRDMA_NEVER;
 	if (now >= silent) {
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);

@@ -21,33 +21,19 @@ static struct srdma_qp *next_of(const struct srdma_qp *qp)
 	return srdma_qp_entry(qp)->leg_next;
 }
 
-/* A receive was posted, or there will be none: QPs that wait for one of this shared
- * queue go on. */
-static void wake_users(const struct srdma_leg *leg, struct srdma_qp *holder)
-{
-	struct srdma_qp *qp = leg->qps;
-
-	if (!srdma_shared_queue_is_awaited(holder))
-		return;
-	for (; qp; qp = next_of(qp))
-		srdma_qp_activate(qp);
-}
-
 static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 		 const struct srdma_desc *d, const uint8_t *behind)
 {
 	/* The peer's silence counts from the first request or receive. */
-	if (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)) {
+	if (!srdma_expire_is_waiting(qp)) {
 		srdma_qp_set_heard(qp);
 		srdma_qp_wake(qp, leg->relay->env.now + SRDMA_SECOND);
 	}
 	srdma_qp_entry(qp)->last_work = leg->relay->env.now;
-	if (d->opcode == SRDMA_DESC_RECV) {
+	if (d->opcode == SRDMA_DESC_RECV)
 		srdma_receive_queue_post(qp, d, behind);
-		wake_users(leg, qp);
-	} else {
+	else
 		srdma_post_request(qp, d, behind);
-	}
 	srdma_qp_activate(qp);
 }
 
@@ -61,7 +47,6 @@ static void refuse(struct srdma_leg *leg, const struct srdma_buf *buf)
 		return;
 	}
 	srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR, SRDMA_OLDEST, 1);
-	wake_users(leg, qp);
 }
 
 void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)

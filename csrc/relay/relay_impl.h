@@ -82,6 +82,9 @@ void srdma_pump_discard(struct srdma_qp *qp);
  * timer runs. An RTO that becomes shorter meanwhile takes effect when the next
  * packet leaves or the next ack reports something new. */
 uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now);
+/* 1: the QP waits for its peer, so silence ends it: it has requests or receives, or
+ * takes those of a shared queue. */
+int srdma_expire_is_waiting(const struct srdma_qp *qp);
 
 /* --- relay_mr_check.c --- */
 /* Checks the parameters of REG_MR. 0, or -errno with why. */

@@ -217,19 +217,9 @@ static void end_sharing(struct srdma_leg *leg, struct srdma_qp *holder)
 		srdma_shared_queue_leave(qp, holder);
 }
 
-/* A QP gave receives back: others may wait for them. */
-static void wake_leg(const struct srdma_leg *leg)
-{
-	struct srdma_qp *qp = leg->qps;
-
-	for (; qp; qp = srdma_qp_entry(qp)->leg_next)
-		srdma_qp_activate(qp);
-}
-
 void srdma_relay_forget(struct srdma_qp *qp)
 {
 	struct srdma_leg *leg = srdma_qp_entry(qp)->leg;
-	const int shared = srdma_shared_queue_is_used(qp);
 	struct srdma_account *identity = srdma_qp_identity(qp);
 	const uint32_t entries =
 		srdma_post_depth(qp) + srdma_receive_queue_depth(qp);
@@ -243,8 +233,6 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	srdma_path_leave(qp);
 	srdma_qp_retire(qp);
 	srdma_qp_free(qp);
-	if (shared && !leg->closing)
-		wake_leg(leg);
 	srdma_relay_release_qp(leg->account, entries);
 	srdma_relay_release_identity(identity);
 }
@@ -352,10 +340,11 @@ int srdma_relay_qp_modify(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_change *change)
 {
 	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, change->qpn);
-	int err = check_change(r, change);
+	int err;
 
 	if (!qp)
 		return -ENOENT;
+	err = check_change(r, change);
 	if (err)
 		return err;
 	if (change->fields & SRDMA_QP_FIELD_ACCESS)

@@ -88,6 +88,7 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, SRDMA_NONE, 1);
 	}
 	rs->rq_tail++;
+	srdma_shared_queue_serve(rs);
 	/* Advertises new credit when the peer has used at least half of it. */
 	if (srdma_qp_state(qp) == SRDMA_QP_RTS &&
 	    (rs->advertised - (uint32_t)rs->rq_next) * 2 <=

@@ -264,6 +264,7 @@ int srdma_responder_create(struct srdma_qp *qp, uint32_t depth)
 	srdma_atomic_create(&rs->atomics, &rs->env->tables,
 			    SRDMA_ATOMIC_RESULTS);
 	rs->reorder.pool = rs->env->reorder;
+	TAILQ_INIT(&rs->waiters);
 	rs->access = SRDMA_RIGHTS_REMOTE;
 	rs->rq_depth = depth;
 	rs->rq_mask = room - 1;
@@ -290,6 +291,7 @@ void srdma_responder_discard(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
+	srdma_shared_queue_discard(rs);
 	srdma_op_drop(&rs->responses);
 	srdma_inbound_drop(qp);
 	srdma_reorder_drop(&rs->reorder);

@@ -93,6 +93,9 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d,
 int srdma_receive_queue_complete(struct srdma_qp *qp);
 int srdma_receive_queue_is_empty(const struct srdma_qp *qp);
 uint32_t srdma_receive_queue_depth(const struct srdma_qp *qp);
+/* The QP goes to RTS: schedules an ack if receives were posted since OPEN. */
+void srdma_receive_queue_advertise(struct srdma_qp *qp);
+
 /* --- shared_queue.c -------------------------------------------------------- */
 
 /* The QP takes its receives from the queue of the holder from now on. -EINVAL:
@@ -104,10 +107,5 @@ void srdma_shared_queue_leave(struct srdma_qp *qp, struct srdma_qp *holder);
 int srdma_shared_queue_is_used(const struct srdma_qp *qp);
 /* Number of QPs that take the receives of this one. */
 uint32_t srdma_shared_queue_users(const struct srdma_qp *holder);
-/* 1: since the last call a QP began to wait for a receive of this one. */
-int srdma_shared_queue_is_awaited(struct srdma_qp *holder);
-
-/* The QP goes to RTS: schedules an ack if receives were posted since OPEN. */
-void srdma_receive_queue_advertise(struct srdma_qp *qp);
 
 #endif

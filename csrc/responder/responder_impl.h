@@ -2,6 +2,8 @@
 #ifndef SRDMA_RESPONDER_RESPONDER_IMPL_H
 #define SRDMA_RESPONDER_RESPONDER_IMPL_H
 
+#include <sys/queue.h>
+
 #include "memory/memkey.h"
 #include "qp/env.h"
 #include "qp/inbound.h"
@@ -70,8 +72,11 @@ struct srdma_responder {
 	uint32_t advertised; /* receive credit last sent */
 	/* The holder of the receives that it takes; NULL: it has its own. */
 	struct srdma_responder *shared;
-	uint32_t users;	 /* that take its receives */
-	uint8_t awaited; /* 1: one of them began to wait */
+	uint32_t users; /* that take its receives */
+	/* Users that wait for a receive, the first one first. */
+	TAILQ_HEAD(srdma_waiters, srdma_responder) waiters;
+	TAILQ_ENTRY(srdma_responder) wait;
+	uint8_t waiting; /* 1: it is among the waiters of `shared` */
 
 	struct srdma_position accepted; /* expected next */
 	struct srdma_message message;
@@ -207,9 +212,15 @@ uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs);
 void srdma_receive_queue_too_short(struct srdma_responder *rs);
 
 /* shared_queue.c. 1: the packet needs a receive of a shared queue, and must wait
- * for it. Takes one if the QP has none left. */
+ * for it. Takes one if the QP has none left and no other QP waits for it. */
 int srdma_shared_queue_waits(struct srdma_responder *rs,
 			     const struct srdma_packet *p);
+/* Gives receives of the holder to the QPs that wait, in the order in which they
+ * began to. */
+void srdma_shared_queue_serve(struct srdma_responder *from);
+/* The QP failed: it waits no more, and QPs that wait for its receives go on without
+ * one. */
+void srdma_shared_queue_discard(struct srdma_responder *rs);
 /* The QP ends: gives back the receives that it has taken, and leaves. */
 void srdma_shared_queue_end(struct srdma_responder *rs);
 

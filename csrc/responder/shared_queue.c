@@ -2,11 +2,29 @@
  * Receives that several QPs share (docs/protocol.md 5, Shared queues;
  * local-interface.md 3.6, SHARE). The queue is that of a QP without keys, the
  * holder. A QP takes the oldest receive when a message needs it, into its own
- * queue, where it is like one that was posted there.
+ * queue, where it is like one that was posted there. QPs whose messages find none
+ * wait in a list of the holder.
  */
 #include <errno.h>
 
 #include "responder/responder_impl.h"
+
+static void begin_to_wait(struct srdma_responder *rs)
+{
+	if (rs->waiting)
+		return;
+	TAILQ_INSERT_TAIL(&rs->shared->waiters, rs, wait);
+	rs->waiting = 1;
+}
+
+static void stop_waiting(struct srdma_responder *rs)
+{
+	if (!rs->waiting)
+		return;
+	TAILQ_REMOVE(&rs->shared->waiters, rs, wait);
+	rs->waiting = 0;
+	srdma_qp_activate(rs->qp);
+}
 
 int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder)
 {
@@ -28,6 +46,7 @@ void srdma_shared_queue_leave(struct srdma_qp *qp, struct srdma_qp *holder)
 
 	if (rs->shared != from)
 		return;
+	stop_waiting(rs);
 	rs->shared = NULL;
 	from->users--;
 }
@@ -42,15 +61,6 @@ uint32_t srdma_shared_queue_users(const struct srdma_qp *holder)
 	return srdma_qp_responder(holder)->users;
 }
 
-int srdma_shared_queue_is_awaited(struct srdma_qp *holder)
-{
-	struct srdma_responder *from = srdma_qp_responder(holder);
-	const int awaited = from->awaited;
-
-	from->awaited = 0;
-	return awaited;
-}
-
 /* The holder completes nothing itself: what is taken leaves its queue. -ENOMEM:
  * no memory for the SGL, nothing was taken. */
 static int take(struct srdma_responder *rs, struct srdma_responder *from)
@@ -63,6 +73,27 @@ static int take(struct srdma_responder *rs, struct srdma_responder *from)
 	return 0;
 }
 
+/* A QP without memory for the SGL of the oldest receive keeps its place. */
+void srdma_shared_queue_serve(struct srdma_responder *from)
+{
+	struct srdma_responder *rs = TAILQ_FIRST(&from->waiters), *next;
+
+	for (; rs && from->rq_head != from->rq_tail; rs = next) {
+		next = TAILQ_NEXT(rs, wait);
+		if (!take(rs, from))
+			stop_waiting(rs);
+	}
+}
+
+/* The QP takes a receive without waiting. 0, -EAGAIN or -ENOMEM. */
+static int take_at_once(struct srdma_responder *rs,
+			struct srdma_responder *from)
+{
+	if (from->rq_head == from->rq_tail || !TAILQ_EMPTY(&from->waiters))
+		return -EAGAIN;
+	return take(rs, from);
+}
+
 /* RFC 5042 R6.4.3.1-2 */
 int srdma_shared_queue_waits(struct srdma_responder *rs,
 			     const struct srdma_packet *p)
@@ -73,12 +104,23 @@ int srdma_shared_queue_waits(struct srdma_responder *rs,
 	    srdma_qp_state(from->qp) == SRDMA_QP_ERR ||
 	    !(p->traits & (SRDMA_T_SEND | SRDMA_T_IMM)))
 		return 0;
-	if (from->rq_head == from->rq_tail ||
-	    rs->rq_tail - rs->rq_head == rs->rq_depth || take(rs, from)) {
-		from->awaited = 1;
+	/* The QP goes on when it has written a record. */
+	if (rs->rq_tail - rs->rq_head == rs->rq_depth)
 		return 1;
-	}
-	return 0;
+	if (!take_at_once(rs, from))
+		return 0;
+	begin_to_wait(rs);
+	srdma_shared_queue_serve(from);
+	return rs->waiting;
+}
+
+void srdma_shared_queue_discard(struct srdma_responder *rs)
+{
+	struct srdma_responder *waiter;
+
+	stop_waiting(rs);
+	while ((waiter = TAILQ_FIRST(&rs->waiters)))
+		stop_waiting(waiter);
 }
 
 static int has_room(const struct srdma_responder *from)
@@ -109,4 +151,5 @@ void srdma_shared_queue_end(struct srdma_responder *rs)
 		give_back(rs, from);
 	rs->shared = NULL;
 	from->users--;
+	srdma_shared_queue_serve(from);
 }

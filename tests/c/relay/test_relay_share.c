@@ -12,7 +12,12 @@
 #include "support/inside.h"
 #include "support/relay_pair.h"
 
-enum { DEPTH = 64, LENGTH = 4096, AT = 65536 /* of the first receive */ };
+enum {
+	DEPTH = 64,
+	LENGTH = 4096,
+	AT = 65536, /* of the first receive */
+	SILENCE_MS = 15000,
+};
 
 static struct pair p;
 static struct srdma_qp_info holder; /* at side 1 */
@@ -33,16 +38,28 @@ static int share(uint32_t qpn, uint32_t from)
 	return srdma_relay_qp_share(p.side[1].relay, p.side[1].leg, qpn, from);
 }
 
-/* QPs 0 and 1 of side 1 share a queue. */
-static void open_sharers(void)
+/* The first QPs of side 1 share a queue. */
+static void open_many(int qps)
 {
 	pair_open(&p);
 	holder = init(DEPTH);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < qps; i++) {
 		pair_init_qp(&p, i);
 		assert_int_equal(share(p.side[1].qp[i].qpn, holder.qpn), 0);
 		pair_meet(&p, i);
 	}
+}
+
+static void open_sharers(void)
+{
+	open_many(2);
+}
+
+static enum srdma_mem_fate lose_all(void *ctx, struct srdma_mem_datagram *d)
+{
+	(void)ctx;
+	(void)d;
+	return SRDMA_MEM_DROP;
 }
 
 static int setup(void **state)
@@ -155,6 +172,96 @@ static void test_messages_wait_for_a_receive(void **state)
 	pair_close(&p);
 }
 
+/* Each row is a message: its QP, and the QP that takes the receive with the index
+ * of the row. Some QPs have several messages that wait. */
+static void test_receives_are_taken_in_the_order_of_the_messages(void **state)
+{
+	static const struct {
+		int sends, takes;
+	} rows[] = { { 2, 2 }, { 2, 0 }, { 0, 3 }, { 3, 1 },
+		     { 2, 2 }, { 1, 0 }, { 0, 2 } };
+	enum { ROWS = sizeof(rows) / sizeof(*rows) };
+
+	(void)state;
+	open_many(4);
+	for (int i = 0; i < ROWS; i++) {
+		post(rows[i].sends, SRDMA_DESC_SEND, 10, 100);
+		pair_settle(&p);
+	}
+	pair_expect_none(&p, 1);
+	for (uint64_t i = 0; i < ROWS; i++) {
+		recv_at(holder.qpn, i);
+		pair_settle(&p);
+		expect_taken(rows[i].takes, i, 0);
+	}
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+/* The receive and the message of another QP arrive in the same turn. */
+static void test_later_message_does_not_overtake(void **state)
+{
+	(void)state;
+	open_sharers();
+	post(0, SRDMA_DESC_SEND, 10, 100);
+	pair_settle(&p);
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	recv_at(holder.qpn, 1);
+	pair_settle(&p);
+	expect_taken(0, 1, 0);
+	recv_at(holder.qpn, 2);
+	pair_settle(&p);
+	expect_taken(1, 2, 0);
+	pair_close(&p);
+}
+
+static void destroy_qp(int i)
+{
+	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
+				      p.side[1].qp[i].qpn))
+		pair_run(&p, 1);
+}
+
+static void test_failed_qp_waits_no_more(void **state)
+{
+	(void)state;
+	open_many(3);
+	for (int i = 0; i < 3; i++) {
+		post(i, SRDMA_DESC_SEND, 10, 100);
+		pair_settle(&p);
+	}
+	assert_int_equal(srdma_relay_qp_end(p.side[1].relay, p.side[1].leg,
+					    p.side[1].qp[0].qpn,
+					    SRDMA_REASON_PEER_CLOSED),
+			 0);
+	pair_settle(&p);
+	expect_taken(0, 0, SRDMA_REASON_PEER_CLOSED); /* QP event */
+	destroy_qp(1);
+	recv_at(holder.qpn, 1);
+	pair_settle(&p);
+	expect_taken(2, 1, 0);
+	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+static void test_silent_peer_of_a_qp_without_requests(void **state)
+{
+	uint32_t reason;
+
+	(void)state;
+	open_sharers();
+	pair_settle(&p);
+	for (int i = 0; i < 2 * SILENCE_MS / 1000; i++)
+		pair_wait_ms(&p, 1000); /* the peer answers PINGs */
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	p.wire.fate = lose_all;
+	for (int i = 0; i <= SILENCE_MS / 1000; i++)
+		pair_wait_ms(&p, 1000);
+	assert_int_equal(pair_state(&p, 1, 0, &reason), SRDMA_QP_ERR);
+	assert_int_equal(reason, SRDMA_REASON_PEER_SILENT);
+	pair_close(&p);
+}
+
 static void test_rnr_only_if_the_shared_queue_is_empty(void **state)
 {
 	const struct srdma_stats *stats;
@@ -237,9 +344,7 @@ static void begin_message(void)
 
 static void destroy_qp_0(void)
 {
-	while (srdma_relay_qp_destroy(p.side[1].relay, p.side[1].leg,
-				      p.side[1].qp[0].qpn))
-		pair_run(&p, 1);
+	destroy_qp(0);
 	pair_settle(&p);
 }
 
@@ -282,6 +387,59 @@ static void test_destroyed_qp_gives_back_what_it_has_taken(void **state)
 		assert_int_equal(r.vendor_err, 0);
 	}
 	pair_expect_none(&p, 1);
+	pair_close(&p);
+}
+
+/* The end of a QP runs no QP of the leg that does not wait. */
+static void test_end_of_a_qp_wakes_only_waiting_ones(void **state)
+{
+	struct srdma_relay *r;
+
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_many(3);
+	r = p.side[1].relay;
+	begin_message();
+	destroy_qp(0);
+	assert_null(r->env.active_head);
+	pair_settle(&p);
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	pair_settle(&p);
+	expect_taken(1, 1, 0);
+	pair_close(&p);
+}
+
+static enum srdma_mem_fate lose_those_of_qp_0(void *ctx,
+					      struct srdma_mem_datagram *d)
+{
+	(void)ctx;
+	return srdma_wire_qpn(d->data, d->len) == (int32_t)p.side[1].qp[0].qpn
+		       ? SRDMA_MEM_DROP
+		       : SRDMA_MEM_PASS;
+}
+
+static void test_receives_given_back_go_to_waiting_qps(void **state)
+{
+	const struct srdma_responder *rs;
+
+	(void)state;
+	p.mtu = 256;
+	p.window = 1;
+	open_sharers();
+	begin_message();
+	p.wire.fate = lose_those_of_qp_0;
+	post(1, SRDMA_DESC_SEND, 11, 100);
+	post(1, SRDMA_DESC_SEND, 12, 100);
+	pair_settle(&p);
+	expect_taken(1, 2, 0);
+	rs = srdma_qp_responder(
+		srdma_relay_qp(p.side[1].relay, p.side[1].qp[1].qpn));
+	assert_true(rs->waiting);
+	destroy_qp(0);
+	assert_false(rs->waiting); /* at once, not when the peer repeats */
+	pair_settle(&p);
+	expect_taken(1, 1, 0);
 	pair_close(&p);
 }
 
@@ -595,6 +753,18 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_the_qp_with_a_message_takes_the_oldest, setup),
 		cmocka_unit_test_setup(test_messages_wait_for_a_receive, setup),
+		cmocka_unit_test_setup(
+			test_receives_are_taken_in_the_order_of_the_messages,
+			setup),
+		cmocka_unit_test_setup(test_later_message_does_not_overtake,
+				       setup),
+		cmocka_unit_test_setup(test_failed_qp_waits_no_more, setup),
+		cmocka_unit_test_setup(
+			test_silent_peer_of_a_qp_without_requests, setup),
+		cmocka_unit_test_setup(test_end_of_a_qp_wakes_only_waiting_ones,
+				       setup),
+		cmocka_unit_test_setup(
+			test_receives_given_back_go_to_waiting_qps, setup),
 		cmocka_unit_test_setup(
 			test_rnr_only_if_the_shared_queue_is_empty, setup),
 		cmocka_unit_test_setup(test_deadline_of_a_message_that_waits,
