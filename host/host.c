@@ -14,7 +14,12 @@
 enum {
 	LEAST_BUCKETS = 16,
 	RECORDS = 4, /* ring entries per bucket; a QP needs at least 3 */
+	HOLDER_SHIFT = SRDMA_ID_POOL_BITS + 1,
 };
+
+_Static_assert((int)SRDMA_HOST_MAX_DEPTH <= (int)SRDMA_ID_POOL_DEPTH &&
+		       SRDMA_MAX_QPN <= UINT64_MAX >> HOLDER_SHIFT,
+	       "ids of shared receives");
 
 /* An outstanding work request. Its number in the queue selects the entry. */
 struct entry {
@@ -195,14 +200,37 @@ static void end_sharing(const struct srdma_host *h,
 				qp->holder = NULL;
 }
 
-/* As retire(), of a receive of a shared queue. */
-static int retire_shared(const struct host_qp *holder, struct srdma_record *rec)
+uint32_t srdma_host_shared(const struct srdma_host *h, uint32_t holder)
 {
-	if (srdma_id_pool_take(holder->shared, rec->id >> 1, &rec->id))
+	const struct host_qp *qp = *qp_slot(h, holder);
+
+	return qp && qp->shared ? srdma_id_pool_count(qp->shared) : 0;
+}
+
+/* The id of a receive of a shared queue: holder << HOLDER_SHIFT | number << 1 | 1.
+ * So the holder of a record is known when the QP that took the receive is not. */
+static uint64_t share_id(const struct host_qp *holder, uint64_t wr_id)
+{
+	return (uint64_t)holder->qpn << HOLDER_SHIFT |
+	       srdma_id_pool_add(holder->shared, wr_id) << 1 | 1;
+}
+
+/* As retire(), of a receive of a shared queue. qp: the QP that took it; NULL: it was
+ * removed, and the receive is not outstanding any more. */
+static int retire_shared(const struct srdma_host *h, const struct host_qp *qp,
+			 struct srdma_record *rec)
+{
+	const uint64_t mask = (UINT64_C(1) << SRDMA_ID_POOL_BITS) - 1;
+	const struct host_qp *holder =
+		*qp_slot(h, (uint32_t)(rec->id >> HOLDER_SHIFT));
+
+	if (!(rec->id & 1) || !holder || !holder->shared ||
+	    (qp && qp->holder != holder) ||
+	    srdma_id_pool_take(holder->shared, rec->id >> 1 & mask, &rec->id))
 		return 0;
 	if (rec->opcode != SRDMA_WC_RECV_RDMA_WITH_IMM)
 		rec->opcode = SRDMA_WC_RECV;
-	return 1;
+	return qp != NULL;
 }
 
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
@@ -262,9 +290,8 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	if (is_full(qp, q))
 		return -ENOSPC;
 
-	d.id = q == &qp->rq && qp->shared
-		       ? srdma_id_pool_add(qp->shared, wr->id) << 1 | 1
-		       : enqueue(q, wr);
+	d.id = q == &qp->rq && qp->shared ? share_id(qp, wr->id)
+					  : enqueue(q, wr);
 	if (qp->failed)
 		return 0;
 	d.consumed = h->told = h->consumed;
@@ -361,14 +388,12 @@ static int deliver(struct srdma_host *h, struct srdma_record *rec)
 {
 	struct host_qp *qp = *qp_slot(h, rec->qpn);
 
-	if (!qp)
-		return 0;
 	if (rec->opcode != SRDMA_WC_QP_EVENT)
-		return qp->holder && (rec->id & 1)
-			       ? retire_shared(qp->holder, rec)
+		return !qp || (qp->holder && (rec->id & 1))
+			       ? retire_shared(h, qp, rec)
 			       : retire(qp, rec);
 	rec->id = 0;
-	if (qp->event_seen)
+	if (!qp || qp->event_seen)
 		return 0;
 	qp->event_seen = 1;
 	return 1;

@@ -51,8 +51,9 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
  * those posted from now on. There is no QP event. 0, or -ENOENT: no such QP.
  */
 int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason);
-/* Removes a QP after DESTROY; its outstanding work requests do not complete. 0,
- * or -ENOENT: no such QP. */
+/* Removes a QP after DESTROY; its outstanding work requests do not complete. Over
+ * verbs, its last records may arrive later: they are ignored, and each one ends the
+ * receive of a shared queue that it names. 0, or -ENOENT: no such QP. */
 int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
 
 /*
@@ -64,6 +65,8 @@ int srdma_host_share(struct srdma_host *h, uint32_t holder);
 /* The QP takes its receives from the shared queue of the holder. -ENOENT: one of
  * both does not exist, or the holder has no shared queue. */
 int srdma_host_join(struct srdma_host *h, uint32_t qpn, uint32_t holder);
+/* Number of outstanding receives of a shared queue; 0: no such holder. */
+uint32_t srdma_host_shared(const struct srdma_host *h, uint32_t holder);
 
 /*
  * Queues one work request and writes its descriptor to slot (SRDMA_DESC_SLOT

@@ -103,6 +103,8 @@ int srdma_shared_queue_create(struct srdma_qp **holder, struct srdma_pd *pd,
 			      uint32_t depth);
 /* Requires a QP that has no receives. Errors of a control call (pd.c). */
 int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder);
+/* Number of outstanding receives of the shared queue. */
+uint32_t srdma_shared_queue_posted(const struct srdma_qp *holder);
 /* Receives that one QP takes from a shared queue at once, at most: the `rq` with
  * which it is made. */
 enum { SRDMA_SHARED_TAKEN = 16 };

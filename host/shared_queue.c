@@ -31,3 +31,8 @@ int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder)
 		 : srdma_host_join(qp->pd->host, qp->made.qp.qpn,
 				   holder->made.qp.qpn);
 }
+
+uint32_t srdma_shared_queue_posted(const struct srdma_qp *holder)
+{
+	return srdma_host_shared(holder->pd->host, holder->made.qp.qpn);
+}

@@ -104,8 +104,7 @@ struct verbs_srq {
 	struct ibv_srq ibv;
 	struct srdma_qp *holder; /* of the receives */
 	struct ibv_srq_attr attr;
-	uint32_t posted; /* whose completions are not in a CQ */
-	unsigned users;	 /* QPs */
+	unsigned users; /* QPs */
 	struct verbs_event limit;
 	uint32_t reported; /* events that were read */
 };

@@ -144,8 +144,7 @@ int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 /* The limit is reported once for each ibv_modify_srq(). */
 void verbs_srq_done(struct verbs_srq *srq)
 {
-	srq->posted--;
-	if (srq->posted >= srq->attr.srq_limit)
+	if (srdma_shared_queue_posted(srq->holder) >= srq->attr.srq_limit)
 		return;
 	srq->attr.srq_limit = 0;
 	verbs_event_put(verbs_root_of(srq->ibv.context), &srq->limit,
@@ -160,13 +159,8 @@ int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
 	int err = 0;
 
 	pthread_mutex_lock(&root->lock);
-	for (; wr && !err; wr = err ? wr : wr->next) {
-		err = srq->posted == srq->attr.max_wr
-			      ? ENOMEM
-			      : verbs_post_one_recv(srq->holder, wr,
-						    srq->attr.max_sge);
-		srq->posted += !err;
-	}
+	for (; wr && !err; wr = err ? wr : wr->next)
+		err = verbs_post_one_recv(srq->holder, wr, srq->attr.max_sge);
 	pthread_mutex_unlock(&root->lock);
 	if (err && bad_wr)
 		*bad_wr = wr;

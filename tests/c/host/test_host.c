@@ -12,7 +12,7 @@
 
 #include "wire/reason.h"
 
-enum { ENTRIES = 64, QPN = 0xabc123, OTHER = 0x123abc, DEPTH = 8 };
+enum { ENTRIES = 64, QPN = 0xabc123, OTHER = 0x123abc, THIRD = 0x3, DEPTH = 8 };
 
 /* Plays the worker: writes the completion ring and reads descriptors. */
 struct nic {
@@ -367,6 +367,55 @@ static void test_records_after_the_end_of_a_shared_queue(void **state)
 	assert_int_equal(srdma_host_ignored(n->host), 1);
 }
 
+/* Over verbs a record may arrive after the answer to DESTROY. */
+static void test_late_records_of_a_removed_qp_end_shared_receives(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t id[DEPTH];
+
+	share(n);
+	for (unsigned i = 0; i < DEPTH; i++)
+		id[i] = posted(n, SRDMA_DESC_RECV, 0, 100 + i);
+	assert_int_equal(srdma_host_shared(n->host, QPN), DEPTH);
+	assert_int_equal(srdma_host_qp_remove(n->host, OTHER), 0);
+	take_receive(n, id[1], SRDMA_WC_RECV);
+	take_receive(n, id[1], SRDMA_WC_RECV);		 /* again */
+	take_receive(n, id[2] - 1, SRDMA_WC_SEND);	 /* a request */
+	take_receive(n, id[2] | 1 << 30, SRDMA_WC_RECV); /* no such number */
+	take_receive(n, id[2] ^ UINT64_C(1) << 63,
+		     SRDMA_WC_RECV); /* no holder */
+	take_receive(n, 0, SRDMA_WC_QP_EVENT);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(srdma_host_ignored(n->host), 6);
+	assert_int_equal(srdma_host_shared(n->host, QPN), DEPTH - 1);
+	assert_int_equal(srdma_host_shared(n->host, OTHER), 0);
+	assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1), SRDMA_DESC_LEN);
+	assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1), -ENOSPC);
+}
+
+/* A record of a QP that takes no receives of this queue ends none of them. */
+static void test_record_of_a_qp_that_does_not_share(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t id;
+
+	share(n);
+	assert_int_equal(srdma_host_qp_add(n->host, THIRD, 1, 1), 0);
+	id = posted(n, SRDMA_DESC_RECV, 0, 1);
+	write_record(n, (struct srdma_record){ .id = id,
+					       .qpn = THIRD,
+					       .opcode = SRDMA_WC_RECV });
+	assert_int_equal(srdma_host_share(n->host, THIRD), 0);
+	assert_int_equal(srdma_host_qp_remove(n->host, OTHER), 0);
+	assert_int_equal(srdma_host_qp_add(n->host, OTHER, DEPTH, 1), 0);
+	assert_int_equal(srdma_host_join(n->host, OTHER, THIRD), 0);
+	take_receive(n, id, SRDMA_WC_RECV);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(srdma_host_shared(n->host, QPN), 1);
+}
+
 static void test_record_retires_unsignaled(void **state)
 {
 	struct nic *n = *state;
@@ -633,6 +682,8 @@ int main(void)
 		TEST(test_depth_per_queue),
 		TEST(test_shared_receives_end_in_any_order),
 		TEST(test_records_after_the_end_of_a_shared_queue),
+		TEST(test_late_records_of_a_removed_qp_end_shared_receives),
+		TEST(test_record_of_a_qp_that_does_not_share),
 		TEST(test_record_retires_unsignaled),
 		TEST(test_failure_of_unsignaled_is_delivered),
 		TEST(test_recv_record),
