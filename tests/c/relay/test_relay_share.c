@@ -457,6 +457,9 @@ static void test_end_of_the_holder(void **state)
 	recv_at(holder.qpn, 1);
 	pair_settle(&p);
 	destroy_holder();
+	for (int i = 0; i < 2; i++)
+		assert_false(srdma_shared_queue_is_used(
+			srdma_relay_qp(p.side[1].relay, p.side[1].qp[i].qpn)));
 	post(0, SRDMA_DESC_SEND, 10, 100);
 	pair_settle(&p);
 	pair_expect(&p, 0, 10, SRDMA_REASON_NO_RECV);
