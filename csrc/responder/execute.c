@@ -109,7 +109,6 @@ static void give_up(struct srdma_responder *rs, const struct srdma_op *failed)
 	rs->accepted = (struct srdma_position){ failed->request_id,
 						srdma_op_start(failed) };
 	srdma_reorder_drop(&rs->reorder);
-	rs->receive_failed = failed->right == SRDMA_ACCESS_LOCAL_WRITE;
 	srdma_inbound_waste(failed);
 }
 

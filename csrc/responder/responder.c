@@ -229,7 +229,8 @@ static void refuse(struct srdma_responder *rs)
 {
 	if (rs->refusing == SRDMA_REASON_RECV_TOO_SHORT)
 		srdma_receive_queue_too_short(rs);
-	else if (rs->receive_failed)
+	else if (rs->refusing == SRDMA_REASON_LOCAL_KEY ||
+		 rs->refusing == SRDMA_REASON_LOCAL_DMA)
 		srdma_receive_queue_failed(rs, rs->refusing);
 	srdma_qp_nak(rs->qp, rs->refusing, rs->accepted);
 }
@@ -381,15 +382,19 @@ uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now)
 /* The DMA of an op takes too long. */
 static void fail_dma(struct srdma_responder *rs, const struct srdma_op *op)
 {
-	const struct srdma_position at = { op->request_id, srdma_op_start(op) };
-
-	if (op->kind == SRDMA_OP_RETURN)
+	if (op->kind == SRDMA_OP_RETURN) {
 		srdma_qp_fail(rs->qp, SRDMA_REASON_LOCAL_DMA, op->request_id,
 			      1);
-	else if (rs->refusing)
-		refuse(rs);
-	else
-		srdma_qp_nak(rs->qp, SRDMA_REASON_TARGET_DMA, at);
+		return;
+	}
+	if (!rs->refusing) {
+		rs->accepted = (struct srdma_position){ op->request_id,
+							srdma_op_start(op) };
+		rs->refusing = op->right == SRDMA_ACCESS_LOCAL_WRITE
+				       ? SRDMA_REASON_LOCAL_DMA
+				       : SRDMA_REASON_TARGET_DMA;
+	}
+	refuse(rs);
 }
 
 /* Inbound work holds buffers that all QPs share, so it must make progress. While

@@ -97,9 +97,10 @@ struct srdma_responder {
 	uint32_t access; /* of the peer: remote flags of enum srdma_access */
 	uint32_t response_mtu; /* the smaller mtu of both ends */
 
-	uint8_t refusing; /* reason of a NAK that waits for earlier requests, or 0 */
-	uint8_t receive_failed; /* 1: that is the failure of a receive's memory */
-	uint8_t pinged;		/* 1: a PING arrived whose ack has not left */
+	/* Reason of a NAK that waits for earlier requests, or 0. LOCAL_KEY and
+	 * LOCAL_DMA are of a receive's memory. */
+	uint8_t refusing;
+	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
 };
 
 /* qp/layout.c */

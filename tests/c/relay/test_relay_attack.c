@@ -249,6 +249,39 @@ static void test_blocked_dma_ends_qp(void **state)
 	pair_close(&p);
 }
 
+static void test_blocked_dma_of_a_receive(void **state)
+{
+	int how = 0;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].ctx = &how;
+	p.host[1].dma = dma;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	how = 1;
+	pair_post(&p, 1,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
+				       .id = 5,
+				       .length = 8,
+				       .local_addr =
+					       (uintptr_t)p.side[1].memory },
+		  NULL);
+	pair_post(&p, 1,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_RECV, .id = 6 },
+		  NULL);
+	pair_settle(&p);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 8), NULL);
+	pair_settle(&p);
+	for (int i = 0; i <= SRDMA_DMA_LIMIT_S; i++)
+		pair_wait_ms(&p, 1000);
+	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
+	pair_expect(&p, 1, 5, SRDMA_REASON_LOCAL_DMA);
+	pair_expect(&p, 1, 6, SRDMA_REASON_FLUSHED);
+	pair_close(&p);
+}
+
 /* A NAK names the first byte that was not executed. */
 static void test_nak_position_of_failed_dma(void **state)
 {
@@ -544,6 +577,7 @@ int main(void)
 		cmocka_unit_test(test_short_recv_completes_after_its_dma),
 		cmocka_unit_test(test_failed_qp_completes_after_its_dma),
 		cmocka_unit_test(test_blocked_dma_ends_qp),
+		cmocka_unit_test(test_blocked_dma_of_a_receive),
 		cmocka_unit_test(test_nak_position_of_failed_dma),
 		cmocka_unit_test(test_unacknowledged_stay_within_peer_window),
 		cmocka_unit_test(test_response_before_request_is_dropped),
