@@ -43,7 +43,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(OUT_OF_BOUNDS, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the access does not lie inside the target's memory region"),
 	ROW(NO_RIGHT, WC_REM_ACCESS, NAK_ACCESS, 0,
-	    "the memory region was registered without this right"),
+	    "the target's memory region, or its QP, does not grant this right"),
 	ROW(QP_SCOPE, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the rkey is for another QP, or for a peer of another identity"),
 	ROW(PROOF_REQUIRED, WC_REM_ACCESS, NAK_ACCESS, 0,
