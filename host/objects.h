@@ -92,6 +92,9 @@ int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
  */
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason);
 
+/* MODIFY with all its fields; the qpn is set here. Errors of srdma_modify_qp(). */
+int srdma_change_qp(struct srdma_qp *qp, const struct srdma_qp_change *change);
+
 /*
  * A shared queue of receives: the receive queue of a QP that is not connected. The
  * QPs of the PD that join it take its receives, which srdma_post_recv() of the

@@ -152,12 +152,23 @@ int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason)
 int srdma_modify_qp(struct srdma_qp *qp, const struct srdma_qp_mod *mod,
 		    unsigned mask)
 {
-	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_MODIFY };
+	const struct srdma_qp_change change = { .fields = mask,
+						.access = mod->access,
+						.timeout_ms = mod->timeout_ms };
 
-	m.modify = (struct srdma_qp_change){ .qpn = qp->made.qp.qpn,
-					     .fields = mask,
-					     .access = mod->access,
-					     .timeout_ms = mod->timeout_ms };
+	if (mask & ~(unsigned)(SRDMA_QP_MASK_ACCESS | SRDMA_QP_MASK_TIMEOUT))
+		return srdma_error_set(
+			-EINVAL, "mask 0x%x: known are ACCESS 1 and TIMEOUT 2",
+			mask);
+	return srdma_change_qp(qp, &change);
+}
+
+int srdma_change_qp(struct srdma_qp *qp, const struct srdma_qp_change *change)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_MODIFY,
+				   .modify = *change };
+
+	m.modify.qpn = qp->made.qp.qpn;
 	return srdma_pd_call(qp->pd, &m, NULL);
 }
 

@@ -98,7 +98,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.USAGE: 8,
     Kind.QPS: 8,
     Kind.WITHDRAW: 8,
-    Kind.MODIFY: 16,
+    Kind.MODIFY: 20,
     Kind.SHARE: 8,
 }
 

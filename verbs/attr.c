@@ -11,14 +11,22 @@ enum {
 	MOST_LIMIT_MS = 600000,
 	MOST_TIMEOUT = 31, /* 5 bits */
 	MOST_RETRIES = 7,  /* 3 bits; of rnr_retry: endless */
+	MOST_GRACE_MS = 10000,
 };
 
-/* Time limit of a request, ms: what the retries after lost packets take (IBA
- * 9.7.6.1.3). None if the request waits for receives of the peer without end. */
-static uint32_t limit_of(const struct ibv_qp_attr *a)
+/* Time that a NIC takes to retry a request without an ack, ms (IBA 9.7.6.1.3). */
+static uint64_t retries_of(const struct ibv_qp_attr *a)
 {
 	const uint64_t tries = (uint64_t)a->retry_cnt + 1;
-	const uint64_t ms = (tries << a->timeout) * 4096 / 1000000;
+
+	return (tries << a->timeout) * 4096 / 1000000;
+}
+
+/* Time limit of a request, ms. None if the request waits for receives of the peer
+ * without end. */
+static uint32_t limit_of(const struct ibv_qp_attr *a)
+{
+	const uint64_t ms = retries_of(a);
 
 	if (!a->timeout || a->rnr_retry == MOST_RETRIES)
 		return SRDMA_TIMEOUT_NONE;
@@ -27,19 +35,29 @@ static uint32_t limit_of(const struct ibv_qp_attr *a)
 	return ms < LEAST_LIMIT_MS ? LEAST_LIMIT_MS : (uint32_t)ms;
 }
 
+/* Time for which requests wait that the peer's end leaves, ms. */
+static uint32_t grace_of(const struct ibv_qp_attr *a)
+{
+	const uint64_t ms = retries_of(a);
+
+	return !a->timeout || ms > MOST_GRACE_MS ? MOST_GRACE_MS : (uint32_t)ms;
+}
+
 int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *a, int mask)
 {
 	const int limits = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
-	struct srdma_qp_mod mod = { .access = a->qp_access_flags & REMOTE };
-	unsigned what = 0;
+	struct srdma_qp_change change = { .access =
+						  a->qp_access_flags & REMOTE };
 
 	if (a->timeout > MOST_TIMEOUT || a->retry_cnt > MOST_RETRIES ||
 	    a->rnr_retry > MOST_RETRIES)
 		return EINVAL;
-	mod.timeout_ms = limit_of(a);
+	change.timeout_ms = limit_of(a);
+	change.grace_ms = grace_of(a);
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		what |= SRDMA_QP_MASK_ACCESS;
+		change.fields |= SRDMA_QP_FIELD_ACCESS;
 	if (mask & limits)
-		what |= SRDMA_QP_MASK_TIMEOUT;
-	return what ? verbs_error(srdma_modify_qp(qp->qp, &mod, what)) : 0;
+		change.fields |= SRDMA_QP_FIELD_TIMEOUT | SRDMA_QP_FIELD_GRACE;
+	return change.fields ? verbs_error(srdma_change_qp(qp->qp, &change))
+			     : 0;
 }

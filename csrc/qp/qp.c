@@ -102,6 +102,35 @@ int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to)
 	return 0;
 }
 
+void srdma_qp_set_grace(struct srdma_qp *qp, uint64_t grace)
+{
+	srdma_qp_core(qp)->grace = grace;
+}
+
+uint64_t srdma_qp_grace_end(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->grace_end;
+}
+
+int srdma_qp_is_in_grace(const struct srdma_qp *qp)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	return core->env->now < core->grace_end;
+}
+
+/* The QP went to ERR. */
+static void begin_grace(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (!core->grace || (core->reason != SRDMA_REASON_PEER_CLOSED &&
+			     core->reason != SRDMA_REASON_PEER_HOST_GONE))
+		return;
+	core->grace_end = core->env->now + core->grace;
+	srdma_qp_wake(qp, core->grace_end);
+}
+
 void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		   int tell)
 {
@@ -124,6 +153,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	if (core->session)
 		srdma_session_end_renewal(core->session);
 	core->env->discard(qp);
+	begin_grace(qp);
 	core->event_due = 1;
 	srdma_qp_activate(qp);
 }

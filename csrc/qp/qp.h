@@ -114,6 +114,14 @@ void srdma_qp_end_now(struct srdma_qp *qp);
 uint32_t srdma_qp_reason(const struct srdma_qp *qp);
 uint64_t srdma_qp_failed_id(const struct srdma_qp *qp);
 
+/* Requests that the peer's end leaves without execution complete `grace` ns later;
+ * 0: at once. */
+void srdma_qp_set_grace(struct srdma_qp *qp, uint64_t grace);
+/* In ERR: the time when they complete, ns; 0: there was no grace. */
+uint64_t srdma_qp_grace_end(const struct srdma_qp *qp);
+/* 1: that time is to come. */
+int srdma_qp_is_in_grace(const struct srdma_qp *qp);
+
 /* No completion records from now on: the leg or the QP is being removed. */
 void srdma_qp_silence(struct srdma_qp *qp);
 int srdma_qp_is_silent(const struct srdma_qp *qp);

@@ -58,8 +58,9 @@ struct srdma_qp_core {
 	uint64_t failed_id; /* request that ended it, OLDEST or NONE */
 	uint32_t reason;    /* why ERR */
 	uint32_t qpn;
-	uint32_t dmas;	/* ops ISSUED */
-	uint64_t heard; /* ns */
+	uint32_t dmas;		   /* ops ISSUED */
+	uint64_t heard;		   /* ns */
+	uint64_t grace, grace_end; /* of requests after the peer's end, ns */
 	struct srdma_inbound inbound;
 	struct srdma_qp_epochs epochs;
 };

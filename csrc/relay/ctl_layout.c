@@ -184,11 +184,9 @@ static const struct srdma_ctl_field life[] = {
 };
 
 static const struct srdma_ctl_field modify[] = {
-	F(UINT, modify.qpn),
-	F(UINT, modify.fields),
-	F(UINT, modify.access),
-	F(UINT, modify.timeout_ms),
-	STOP,
+	F(UINT, modify.qpn),	  F(UINT, modify.fields),
+	F(UINT, modify.access),	  F(UINT, modify.timeout_ms),
+	F(UINT, modify.grace_ms), STOP,
 };
 
 static const struct srdma_ctl_field prove[] = {

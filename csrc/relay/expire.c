@@ -125,6 +125,17 @@ static uint64_t expire_life(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
+/* The grace after the peer's end is over: the last records are made. */
+static uint64_t expire_grace(struct srdma_qp *qp, uint64_t now)
+{
+	const uint64_t end = srdma_qp_grace_end(qp);
+
+	if (now < end)
+		return end;
+	srdma_qp_activate(qp);
+	return SRDMA_NEVER;
+}
+
 /* Called in this order; each may fail the QP. A QP in INIT has no session: only
  * the deadlines of its requests run. */
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
@@ -146,6 +157,8 @@ uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now)
 
 	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
 		return srdma_retry_deadline(qp, now);
+	if (srdma_qp_state(qp) == SRDMA_QP_ERR)
+		return expire_grace(qp, now);
 	for (unsigned i = 0; i < sizeof(timers) / sizeof(*timers); i++) {
 		if (!srdma_qp_can(qp, SRDMA_QP_WATCHES))
 			return SRDMA_NEVER;

@@ -79,7 +79,11 @@ struct srdma_qp_info {
 	uint8_t random[32];
 };
 
-enum srdma_qp_field { SRDMA_QP_FIELD_ACCESS = 1, SRDMA_QP_FIELD_TIMEOUT = 2 };
+enum srdma_qp_field {
+	SRDMA_QP_FIELD_ACCESS = 1,
+	SRDMA_QP_FIELD_TIMEOUT = 2,
+	SRDMA_QP_FIELD_GRACE = 4,
+};
 
 /* MODIFY. Fields that are not named have no meaning. */
 struct srdma_qp_change {
@@ -87,6 +91,7 @@ struct srdma_qp_change {
 	uint32_t fields;     /* enum srdma_qp_field, or-ed */
 	uint32_t access;     /* remote rights of enum srdma_access, or-ed */
 	uint32_t timeout_ms; /* of later requests; SRDMA_NO_TIMEOUT */
+	uint32_t grace_ms;   /* of requests that the peer's end leaves */
 };
 enum { SRDMA_NO_TIMEOUT = 0xffffffff };
 

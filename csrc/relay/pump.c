@@ -77,6 +77,12 @@ static int respond(struct srdma_qp *qp)
 	return again;
 }
 
+/* 1: requests wait for the end of the grace, and the QP event follows them. */
+static int has_requests_in_grace(const struct srdma_qp *qp)
+{
+	return srdma_qp_is_in_grace(qp) && !srdma_post_is_empty(qp);
+}
+
 /* Writes the completion records that are due. -EAGAIN: the completion queue is
  * full. A failed QP completes nothing while DMA may still touch its buffers. */
 static int complete(struct srdma_qp *qp)
@@ -88,7 +94,9 @@ static int complete(struct srdma_qp *qp)
 	err = srdma_complete_requests(qp);
 	if (srdma_receive_queue_complete(qp))
 		err = -EAGAIN;
-	return err ? err : srdma_qp_record_event(qp);
+	if (err || has_requests_in_grace(qp))
+		return err;
+	return srdma_qp_record_event(qp);
 }
 
 void srdma_pump_discard(struct srdma_qp *qp)

@@ -248,7 +248,7 @@ int srdma_relay_keep(struct srdma_relay *r, const struct srdma_keep *params);
  * in RTR or RTS, of which there is at least one. -ENOENT: there is none. */
 int srdma_relay_adopt(struct srdma_relay *r, uint64_t after,
 		      struct srdma_kept *out);
-/* MODIFY. -EINVAL: a field, right or time-out that is not legal; -ENOENT. */
+/* MODIFY. -EINVAL: a field, right or time that is not legal; -ENOENT. */
 int srdma_relay_qp_modify(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_change *change);
 /* EXPIRE: the QP's keys will not be renewed, so it goes to ERR (KEY_LIMIT).

@@ -313,11 +313,12 @@ int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 
 static int check_change(struct srdma_relay *r, const struct srdma_qp_change *c)
 {
-	const uint32_t fields = SRDMA_QP_FIELD_ACCESS | SRDMA_QP_FIELD_TIMEOUT;
+	const uint32_t fields = SRDMA_QP_FIELD_ACCESS | SRDMA_QP_FIELD_TIMEOUT |
+				SRDMA_QP_FIELD_GRACE;
 
 	if (!c->fields || (c->fields & ~fields))
 		return srdma_relay_refuse(r, -EINVAL,
-					  "fields 0x%x: known are 1 and 2",
+					  "fields 0x%x: known are 1, 2 and 4",
 					  c->fields);
 	if ((c->fields & SRDMA_QP_FIELD_ACCESS) &&
 	    (c->access & ~(uint32_t)SRDMA_RIGHTS_REMOTE))
@@ -332,6 +333,11 @@ static int check_change(struct srdma_relay *r, const struct srdma_qp_change *c)
 			r, -EINVAL,
 			"a timeout of %u ms: it must be 1 to %u, or 2^32 - 1 for none",
 			c->timeout_ms, SRDMA_MAX_TIMEOUT_MS);
+	if ((c->fields & SRDMA_QP_FIELD_GRACE) &&
+	    c->grace_ms > SRDMA_MAX_TIMEOUT_MS)
+		return srdma_relay_refuse(
+			r, -EINVAL, "a grace of %u ms: at most %u is allowed",
+			c->grace_ms, SRDMA_MAX_TIMEOUT_MS);
 	return 0;
 }
 
@@ -354,5 +360,7 @@ int srdma_relay_qp_modify(struct srdma_relay *r, struct srdma_leg *leg,
 			qp, change->timeout_ms == SRDMA_NO_TIMEOUT
 				    ? SRDMA_NEVER
 				    : change->timeout_ms * SRDMA_MS);
+	if (change->fields & SRDMA_QP_FIELD_GRACE)
+		srdma_qp_set_grace(qp, change->grace_ms * SRDMA_MS);
 	return 0;
 }

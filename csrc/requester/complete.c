@@ -258,7 +258,7 @@ static int64_t verdict(struct srdma_requester *rq, const struct srdma_wqe *w)
 
 	if (w->done && !rq->flushing && (failed || !w->fetching))
 		return SRDMA_REASON_NONE;
-	if (!failed)
+	if (!failed || srdma_qp_is_in_grace(rq->qp))
 		return -1;
 	if (!rq->flushing) {
 		rq->flush_id = srdma_qp_failed_id(rq->qp);

@@ -58,7 +58,7 @@ static const struct {
 	[SRDMA_CTL_USAGE] = { "USAGE", { FIXED(8), FIXED(1128) } },
 	[SRDMA_CTL_QPS] = { "QPS", { FIXED(8), FIXED(376) } },
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { FIXED(8), FIXED(0) } },
-	[SRDMA_CTL_MODIFY] = { "MODIFY", { FIXED(16), FIXED(0) } },
+	[SRDMA_CTL_MODIFY] = { "MODIFY", { FIXED(20), FIXED(0) } },
 	[SRDMA_CTL_SHARE] = { "SHARE", { FIXED(8), FIXED(0) } },
 #undef FIXED
 };
@@ -379,12 +379,13 @@ static void test_modify_layout(void **state)
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_MODIFY }, back;
 
 	(void)state;
-	m.modify = (struct srdma_qp_change){ 0x010203, 3, 6, 0x11223344 };
-	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 28);
+	m.modify = (struct srdma_qp_change){ 0x010203, 3, 6, 0x11223344, 0x55 };
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 32);
 	assert_memory_equal(out, "\0\x1e", 2);
-	assert_memory_equal(out + 12,
-			    "\0\1\2\3\0\0\0\3\0\0\0\6\x11\x22\x33\x44", 16);
-	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 28), 0);
+	assert_memory_equal(
+		out + 12, "\0\1\2\3\0\0\0\3\0\0\0\6\x11\x22\x33\x44\0\0\0\x55",
+		20);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 32), 0);
 	assert_memory_equal(&back, &m, sizeof(m));
 }
 

@@ -137,6 +137,7 @@ void test_rights_of_a_qp(void **state)
 	struct srdma_wc wc;
 
 	assert_int_equal(srdma_modify_qp(p->b.qp, &mod, 0), -EINVAL);
+	assert_int_equal(srdma_modify_qp(p->b.qp, &mod, 4), -EINVAL);
 	assert_int_equal(srdma_modify_qp(p->b.qp, &mod, SRDMA_QP_MASK_TIMEOUT),
 			 -EINVAL);
 	mod.timeout_ms = SRDMA_TIMEOUT_NONE;
