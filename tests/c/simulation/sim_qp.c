@@ -12,6 +12,8 @@
 #include "support/inside.h"
 #include "crypto/suite.h"
 
+enum { MOST_GRACE_MS = 200 };
+
 uint8_t sim_qp_secret_len(const struct sim *w)
 {
 	const struct srdma_suite *s = srdma_suite_by_id(w->suite);
@@ -141,6 +143,22 @@ static void choose_mode(struct sim *w, struct sim_qp *qp)
 		qp->mode &= ~SRDMA_MODE_PD;
 }
 
+/* Some QPs have a grace after the end of their peer. */
+static void give_grace(struct sim *w, const struct sim_end *e)
+{
+	const struct srdma_qp_change change = {
+		.qpn = e->info.qpn,
+		.fields = SRDMA_QP_FIELD_GRACE,
+		.grace_ms = 1 + sim_random(w, MOST_GRACE_MS),
+	};
+
+	if (sim_random(w, 4))
+		return;
+	assert_int_equal(srdma_relay_qp_modify(w->side[e->leg->side].relay,
+					       e->leg->leg, &change),
+			 0);
+}
+
 void sim_qp_open(struct sim *w, int i, int leg0, int leg1)
 {
 	struct sim_qp *qp = &w->qp[i];
@@ -163,6 +181,7 @@ void sim_qp_open(struct sim *w, int i, int leg0, int leg1)
 		assert_int_equal(srdma_relay_qp_init(w->side[side].relay,
 						     e->leg->leg, &p, &e->info),
 				 0);
+		give_grace(w, e);
 	}
 	for (int side = 0; side < 2; side++)
 		qp->end[side].pn = qp->end[!side].info.pn - 1;
