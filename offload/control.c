@@ -173,6 +173,12 @@ static int messages_handle(struct connection *conn)
 		if (is_full(conn))
 			return 0;
 		rc = packet_receive(conn->fd, &m);
+		if (rc == -EMFILE)
+			log_error(
+				"process %d: no descriptor is free for its "
+				"files, connection closed: raise the limit of "
+				"open files",
+				conn->client.pid);
 		if (rc <= 0)
 			return rc;
 		rc = requests_handle(conn->control->requests, &conn->client,

@@ -16,9 +16,11 @@ int packet_send(int fd, const uint8_t *data, size_t len,
 
 /*
  * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
- * -errno. Takes all descriptors that the kernel allows, because the kernel
- * closes those that have no room, in this thread. m->nfds is above
- * REQUESTS_MAX_FDS if there were more: then all are closed.
+ * -errno. Takes all descriptors of a message, because the kernel closes files
+ * that have none, in this thread. m->nfds is above REQUESTS_MAX_FDS if there
+ * were more: then all are closed. -EMFILE: too many files are open for those of
+ * the message, which stays in the socket: end the connection with
+ * closer_close().
  */
 int packet_receive(int fd, struct message *m);
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -88,6 +89,60 @@ static void test_descriptors_without_room_are_closed(void **state)
 	assert_int_equal(count_descriptors(), before);
 }
 
+/* Permits n more open files. Returns the limit before. */
+static struct rlimit permit(unsigned n)
+{
+	struct rlimit before, less;
+	int lowest = dup(ends[0]);
+
+	assert_true(lowest >= 0);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	less = before;
+	less.rlim_cur = (rlim_t)lowest + n;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+	return before;
+}
+
+/* The kernel would close the files here: they stay in the socket instead. */
+static void test_files_without_a_free_descriptor_stay(void **state)
+{
+	const int before = count_descriptors();
+	struct rlimit limit;
+	struct message m;
+
+	(void)state;
+	for (unsigned n = 0; n < 2; n++) {
+		pass(5, 2);
+		limit = permit(n);
+		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
+		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		assert_int_equal(count_descriptors(), before);
+		assert_int_equal(packet_receive(ends[1], &m), 1);
+		assert_int_equal(m.nfds, 2);
+		packet_close_fds(&m);
+		assert_int_equal(count_descriptors(), before);
+	}
+	assert_int_equal(packet_receive(ends[1], &m), 0);
+}
+
+static void test_messages_are_received_once(void **state)
+{
+	struct message m;
+
+	(void)state;
+	pass(3, 1);
+	pass(4, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(packet_receive(ends[1], &m), 1);
+		assert_int_equal(m.len, 3 + i);
+		assert_int_equal(m.nfds, 1 + i);
+		packet_close_fds(&m);
+	}
+	assert_int_equal(packet_receive(ends[1], &m), 0);
+}
+
 static void test_end_with_descriptors(void **state)
 {
 	const int before = count_descriptors();
@@ -106,6 +161,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		PAIR(test_message_with_descriptors),
 		PAIR(test_descriptors_without_room_are_closed),
+		PAIR(test_files_without_a_free_descriptor_stay),
+		PAIR(test_messages_are_received_once),
 		PAIR(test_end_with_descriptors),
 	};
 
