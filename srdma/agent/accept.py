@@ -1,31 +1,30 @@
-"""accept() on a listening socket that another process shares (agent.md 3).
+"""accept() on listening sockets that another process shares (agent.md 3).
 
 O_NONBLOCK belongs to the file description, which a program that passed its listening socket still
 has. It may clear the flag at any time, and accept the connection itself: accept() blocks then. For
-a program that has cleared the flag once, accept() is called in a thread.
+all sockets of a user whose program did that once, accept() is called in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import struct
 import threading
 import time
 from functools import cache
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 Accepted = tuple[socket.socket, tuple[object, ...]]
 
 _NO_LINGER = struct.pack("ii", 0, 0)
 BLOCKED = 0.5  # seconds of one accept() after which its socket is shut down
-THREADS = 8  # that call accept() at the same time
-
-_set = WeakSet[socket.socket]()  # listening sockets whose flag this process has set
-_suspects = WeakSet[socket.socket]()  # those of which it was found cleared afterwards
-_turns = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+THREADS = 4  # of a user, that call accept() at the same time
+SHORT = 0.001  # seconds of an accept() that does not block
+LATE_MAX = 0.05  # seconds by which all calls for a user may be longer than SHORT, together
 
 
 class _Guard(threading.Thread):
@@ -57,39 +56,56 @@ class _Guard(threading.Thread):
                     sock.shutdown(socket.SHUT_RDWR)
 
 
-async def accepted(sock: socket.socket) -> Accepted:
-    """The next connection and its address; sock: listening. Raises OSError.
+class Acceptor:
+    """accept() on the listening sockets of one user: it delays this user's listeners, and no other
+    task for more than BLOCKED and LATE_MAX in all, however many sockets the user passes."""
 
-    Other tasks run before, also while connections wait. The connection has not the SO_LINGER that
-    the program may have given to the listening socket: its close() would block.
-    """
-    if sock not in _set:  # a program may pass it as it is by default
-        os.set_blocking(sock.fileno(), False)
-        _set.add(sock)
-    while True:
-        await _readable(sock)
-        try:
-            found, address = await _accept(sock)
-        except BlockingIOError:  # the program accepted it, or it was reset
-            continue
-        found.setblocking(False)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        return found, address
+    def __init__(self) -> None:
+        self._set = WeakSet[socket.socket]()  # sockets whose flag this process has set
+        self._late = 0.0  # seconds, see LATE_MAX
+        self._turns = asyncio.Semaphore(THREADS)
 
+    @property
+    def suspects(self) -> bool:
+        """True if a program of this user cleared the flag, or made accept() block."""
+        return self._late > LATE_MAX
 
-async def _accept(sock: socket.socket) -> Accepted:
-    """accept(), which delays the listeners of programs that clear the flag, and no other task."""
-    if sock in _suspects or os.get_blocking(sock.fileno()):
-        _suspects.add(sock)
-        loop = asyncio.get_running_loop()
-        async with _turns.setdefault(loop, asyncio.Semaphore(THREADS)):
-            return await _Call(sock, loop).done()
-    try:
+    async def accepted(self, sock: socket.socket) -> Accepted:
+        """The next connection and its address; sock: listening. Raises OSError.
+
+        Other tasks run before, also while connections wait. The connection has not the SO_LINGER
+        that the program may have given to the listening socket: its close() would block.
+        """
+        if sock not in self._set:  # a program may pass it as it is by default
+            os.set_blocking(sock.fileno(), False)
+            self._set.add(sock)
+        while True:
+            await _readable(sock)
+            try:
+                found, address = await self._accept(sock)
+            except BlockingIOError:  # the program accepted it, or it was reset
+                continue
+            found.setblocking(False)
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            return found, address
+
+    async def _accept(self, sock: socket.socket) -> Accepted:
+        self._look(sock)
+        if self.suspects:
+            async with self._turns:
+                return await _Call(sock, asyncio.get_running_loop()).done()
         _forbid_blocking(sock)
-        return _guard().accept(sock)
-    finally:
+        begin = time.monotonic()
+        try:
+            return _guard().accept(sock)
+        finally:
+            # The program may have set the flag again meanwhile.
+            self._late += max(time.monotonic() - begin - SHORT, 0)
+            self._look(sock)
+
+    def _look(self, sock: socket.socket) -> None:
         if os.get_blocking(sock.fileno()):
-            _suspects.add(sock)
+            self._late = float("inf")
 
 
 class _Call:
@@ -103,7 +119,11 @@ class _Call:
     async def done(self) -> Accepted:
         """Its result. One that blocks is ended, also if the listener ends: no thread remains."""
         _forbid_blocking(self._sock)
-        threading.Thread(target=self._run, name="accept", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="accept", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            raise OSError(errno.ENOMEM, "no thread can be started") from None
         try:
             await asyncio.wait({self._made}, timeout=BLOCKED)
             self._unblock()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-from srdma.agent.accept import accepted, listens
+from srdma.agent.accept import Acceptor, listens
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.errors import Error
@@ -80,9 +80,12 @@ C = TypeVar("C", bound="Connection")
 class Entrance(ABC, Generic[C]):
     """Accepts the connections of one listening socket, and limits those that are candidates."""
 
-    def __init__(self, sock: socket.socket, know: Callable[[str], bool]) -> None:
-        """know: True for an address whose candidates have reserved places."""
-        self._sock, self._know = sock, know
+    def __init__(
+        self, sock: socket.socket, know: Callable[[str], bool], acceptor: Acceptor
+    ) -> None:
+        """know: True for an address whose candidates have reserved places. acceptor: of the user
+        who shares the socket."""
+        self._sock, self._know, self._acceptor = sock, know, acceptor
         self._closed = False
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._turns = asyncio.Lock()
@@ -106,7 +109,7 @@ class Entrance(ABC, Generic[C]):
         try:
             while True:
                 try:
-                    sock, address = await accepted(self._sock)
+                    sock, address = await self._acceptor.accepted(self._sock)
                 except ConnectionAbortedError:
                     continue
                 except OSError:  # no descriptors or memory

@@ -16,8 +16,10 @@ from typing import Any, cast
 import pytest
 
 from srdma.agent import accept
-from srdma.agent.accept import accepted, listens
+from srdma.agent.accept import Acceptor, listens
 from srdma.agent.entrance import SHUT_DOWN
+from srdma.agent.listener import Admission
+from srdma.agent.tasks import cancelled
 from tests.exchange_players import offer
 from tests.keyex_players import HOST_A, PATIENCE, Program, Wire, dial, finished, load, until
 from tests.thread_agent import ThreadAgent
@@ -30,6 +32,11 @@ def listening() -> Iterator[socket.socket]:
         yield sock
 
 
+@pytest.fixture
+def acceptor() -> Acceptor:
+    return Acceptor()
+
+
 def connections(listening: socket.socket, n: int) -> contextlib.ExitStack:
     with contextlib.ExitStack() as stack:
         for _ in range(n):
@@ -37,7 +44,7 @@ def connections(listening: socket.socket, n: int) -> contextlib.ExitStack:
         return stack.pop_all()
 
 
-def test_others_run_between_two_connections(listening: socket.socket) -> None:
+def test_others_run_between_two_connections(acceptor: Acceptor, listening: socket.socket) -> None:
     order: list[str] = []
 
     async def other() -> None:
@@ -48,7 +55,7 @@ def test_others_run_between_two_connections(listening: socket.socket) -> None:
     async def run() -> None:
         task = asyncio.ensure_future(other())
         for _ in range(20):
-            sock, address = await accepted(listening)
+            sock, address = await acceptor.accepted(listening)
             order.append("accepted")
             assert address[0] == "127.0.0.1" and not sock.getblocking()
             sock.close()
@@ -59,7 +66,7 @@ def test_others_run_between_two_connections(listening: socket.socket) -> None:
     assert "accepted accepted" not in " ".join(order)
 
 
-def test_blocking_socket_without_a_connection(listening: socket.socket) -> None:
+def test_blocking_socket_without_a_connection(acceptor: Acceptor, listening: socket.socket) -> None:
     """The program accepts a connection between the look and accept()."""
 
     async def readable_once(sock: socket.socket) -> None:
@@ -70,7 +77,7 @@ def test_blocking_socket_without_a_connection(listening: socket.socket) -> None:
         await real(sock)
 
     async def run() -> None:
-        task = asyncio.ensure_future(accepted(listening))
+        task = asyncio.ensure_future(acceptor.accepted(listening))
         await asyncio.sleep(0.05)
         assert looked and not task.done()
         with connections(listening, 1):
@@ -92,11 +99,11 @@ def blocking(sock: socket.socket) -> None:
 
 
 def test_accept_that_blocks_is_ended(
-    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+    acceptor: Acceptor, listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
         with pytest.raises(OSError, match="Invalid argument"):
-            await accepted(listening)
+            await acceptor.accepted(listening)
 
     async def at_once(_: object) -> None:
         """The socket was readable."""
@@ -109,7 +116,7 @@ def test_accept_that_blocks_is_ended(
 
 
 def test_short_blocks_end_nothing(
-    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+    acceptor: Acceptor, listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard looks at one accept(), not at the sum of many."""
 
@@ -117,7 +124,7 @@ def test_short_blocks_end_nothing(
         end = time.monotonic() + 3 * accept.BLOCKED
         while time.monotonic() < end:
             with connections(listening, 1):
-                (await accepted(listening))[0].close()
+                (await acceptor.accepted(listening))[0].close()
 
     monkeypatch.setattr(accept, "_forbid_blocking", blocking)
     asyncio.run(run())
@@ -128,14 +135,16 @@ def test_short_blocks_end_nothing(
 
 
 @pytest.fixture
-def suspect(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+def suspect(
+    acceptor: Acceptor, listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> socket.socket:
     """A socket whose program cleared the flag once, and wins each race from now on. It seems to
     have a connection."""
 
     async def at_once(_: object) -> None:
         await asyncio.sleep(0)
 
-    accept._set.add(listening)
+    acceptor._set.add(listening)
     monkeypatch.setattr(accept, "_readable", at_once)
     monkeypatch.setattr(accept, "_forbid_blocking", blocking)
     listening.setblocking(True)
@@ -146,11 +155,11 @@ def no_thread() -> bool:
     return all(thread.name != "accept" for thread in threading.enumerate())
 
 
-def test_accept_that_blocks_delays_nobody(suspect: socket.socket) -> None:
+def test_accept_that_blocks_delays_nobody(acceptor: Acceptor, suspect: socket.socket) -> None:
     """The socket is shut down nevertheless."""
 
     async def run() -> None:
-        task, turns = asyncio.ensure_future(accepted(suspect)), 0
+        task, turns = asyncio.ensure_future(acceptor.accepted(suspect)), 0
         while not task.done():
             await asyncio.sleep(0.001)
             turns += 1
@@ -163,37 +172,37 @@ def test_accept_that_blocks_delays_nobody(suspect: socket.socket) -> None:
     until(no_thread)
 
 
-def test_flag_that_is_cleared_once(listening: socket.socket) -> None:
+def test_flag_that_is_cleared_once(acceptor: Acceptor, listening: socket.socket) -> None:
     """Connections are accepted as before."""
 
     async def run() -> None:
         for _ in range(3):
             with connections(listening, 1):
-                found, address = await accepted(listening)
+                found, address = await acceptor.accepted(listening)
                 assert address[0] == "127.0.0.1" and not found.getblocking()
                 found.close()
             os.set_blocking(listening.fileno(), True)
 
     asyncio.run(run())
-    assert listens(listening) and listening in accept._suspects
+    assert listens(listening) and acceptor.suspects
 
 
-def test_first_look_at_a_socket(listening: socket.socket) -> None:
+def test_first_look_at_a_socket(acceptor: Acceptor, listening: socket.socket) -> None:
     """A program may pass one whose flag was never set."""
     assert listening.getblocking()
 
     async def run() -> None:
         for _ in range(2):
             with connections(listening, 1):
-                (await accepted(listening))[0].close()
+                (await acceptor.accepted(listening))[0].close()
 
     asyncio.run(run())
-    assert listening not in accept._suspects
+    assert acceptor._late < float("inf")
 
 
-def test_listener_that_ends_while_accept_blocks(suspect: socket.socket) -> None:
+def test_listener_that_ends_while_accept_blocks(acceptor: Acceptor, suspect: socket.socket) -> None:
     async def run() -> None:
-        task = asyncio.ensure_future(accepted(suspect))
+        task = asyncio.ensure_future(acceptor.accepted(suspect))
         while no_thread():
             await asyncio.sleep(0.001)
         task.cancel()
@@ -238,6 +247,84 @@ def test_connection_that_comes_with_the_end(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(accept, "_forbid_blocking", lambda _: None)
     asyncio.run(run())
+
+
+def test_calls_that_block_take_no_turn_of_others(
+    suspect: socket.socket, acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accept, "BLOCKED", PATIENCE)
+    acceptor._turns = asyncio.Semaphore(1)
+
+    async def run() -> None:
+        blocked = [asyncio.ensure_future(acceptor.accepted(suspect)) for _ in range(2)]
+        while no_thread():
+            await asyncio.sleep(0.001)
+        other = Acceptor()
+        with socket.create_server(("127.0.0.1", 0)) as theirs, connections(theirs, 1):
+            other._set.add(theirs)
+            (await other.accepted(theirs))[0].close()
+        assert other.suspects and not any(task.done() for task in blocked)
+        for task in blocked:
+            await cancelled(task)
+
+    asyncio.run(run())
+    until(no_thread)
+
+
+def test_user_who_made_accept_block(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next listening sockets are suspected too, also if the program set the flag again."""
+    threads: list[str] = []
+    real = accept._Call._run
+
+    async def at_once(_: object) -> None:
+        await asyncio.sleep(0)
+
+    def run_call(call: accept._Call) -> None:
+        threads.append(threading.current_thread().name)
+        real(call)
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as first, monkeypatch.context() as patch:
+            patch.setattr(accept, "_readable", at_once)
+            patch.setattr(accept, "_forbid_blocking", blocking)
+            threading.Timer(0.1, first.setblocking, [False]).start()
+            with pytest.raises(OSError, match="Invalid argument"):
+                await acceptor.accepted(first)
+        for _ in range(2):
+            with socket.create_server(("127.0.0.1", 0)) as sock, connections(sock, 1):
+                (await acceptor.accepted(sock))[0].close()
+
+    monkeypatch.setattr(accept._Call, "_run", run_call)
+    asyncio.run(run())
+    assert threads == ["accept", "accept"]
+
+
+def test_no_thread_can_be_started(
+    acceptor: Acceptor, suspect: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entrance waits, as for descriptors."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        with pytest.raises(OSError, match="no thread"):
+            await acceptor.accepted(suspect)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    asyncio.run(run())
+    assert listens(suspect)
+
+
+def test_users_of_an_agent() -> None:
+    """The acceptor of a user outlives its listeners. Users of other computers have none: a host can
+    name any number of them."""
+    admission = Admission(lambda *_, **__: None, lambda _: pytest.fail("no peer"))
+    assert admission.acceptor(1001) is admission.acceptor(1001)
+    assert admission.acceptor(1001) is not admission.acceptor(1002)
+    for uid in range(10):
+        admission.acceptor(f"left:{uid}")
+    assert len(admission._acceptors) == 2
 
 
 # An agent -----------------------------------------------------------------------------

@@ -269,7 +269,9 @@ def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict
     """Runs a listener in this process, with `peer` in a thread. Returns the listener's events."""
     events: list[dict[str, Any]] = []
     channel = SimpleNamespace(
-        report=lambda event, **rest: events.append({"event": event, **rest}), unread=lambda: 0
+        uid=0,
+        report=lambda event, **rest: events.append({"event": event, **rest}),
+        unread=lambda: 0,
     )
     own = Identity(load(identities, "b"), ())
 
@@ -321,7 +323,7 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=lambda: now))
     told: list[str] = []
     channel = SimpleNamespace(
-        report=lambda event, **rest: told.append(rest["address"]), unread=lambda: 0
+        uid=0, report=lambda event, **rest: told.append(rest["address"]), unread=lambda: 0
     )
     own = cast(Any, None)
     listener = Listener(

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from srdma.agent.accept import Acceptor
 from srdma.agent.accounts import NAME, REMOTE_NAME_MAX, User, remote_user
 from srdma.agent.audit import Audit
 from srdma.agent.client import message_of
@@ -54,7 +55,7 @@ class Hosts(Entrance[Link]):
     """Admits proxies at the address of [control]."""
 
     def __init__(self, sock: socket.socket, rule: Rule, house: House) -> None:
-        super().__init__(sock, lambda _: False)
+        super().__init__(sock, lambda _: False, Acceptor())
         self._rule, self._house = rule, house
         self._links: dict[Link, HostEntry] = {}  # the oldest first
         self._serials = itertools.count(1)  # of links
