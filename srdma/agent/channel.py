@@ -14,7 +14,7 @@ import cbor2
 from srdma import plain_cbor
 from srdma.agent.accounts import User
 from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
-from srdma.agent.tasks import WITHDRAWN, Closed, first_of
+from srdma.agent.tasks import Closed, first_of
 from srdma.agent.users import Room
 from srdma.keyex.fields import ExchangeError
 
@@ -37,8 +37,8 @@ class Channel:
     """
 
     __slots__ = (
-        "__weakref__", "_ended", "_fd", "_gone", "_in", "_loop", "_news", "_out", "_room", "_sock",
-        "_waiter", "link", "listening", "uid",
+        "__weakref__", "_ended", "_failed", "_fd", "_gone", "_in", "_loop", "_news", "_out",
+        "_room", "_sock", "_waiter", "link", "listening", "uid",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class Channel:
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
         self._room = room or Room()  # has the size of _in
         self._ended = False  # the program closed its end, or the socket failed
+        self._failed = False  # the event `error` was reported
         self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
         self._news: Callable[[], None] | None = None
         self._gone: asyncio.Future[None] | None = None
@@ -107,9 +108,11 @@ class Channel:
         return fields
 
     def report(self, event: str, **fields: Any) -> None:
-        """Send an event. The channel of a program that does not read its events is closed."""
-        if self.closed:
+        """Send an event, which is the last one if it is `error`. The channel of a program that does
+        not read its events is closed."""
+        if self.closed or self._failed:
             return
+        self._failed = event == "error"
         raw = cbor2.dumps({"event": event, **fields}, canonical=True)
         if self.unread() > UNSENT_MAX:
             self._fail()
@@ -298,16 +301,10 @@ class Absent:
 
 
 async def until_closed(channel: Channel, *works: Coroutine[Any, Any, NoReturn]) -> None:
-    """Run works until the program closes their channel, of which no request is expected. It is told
-    if its identity is withdrawn. Raises what a work raises, ExchangeError, CancelledError."""
-    try:
+    """Run works until the program closes their channel, of which no request is expected. Raises
+    what a work raises, ExchangeError."""
+    with contextlib.suppress(Closed):
         await first_of(*works, _closing(channel))
-    except Closed:
-        pass
-    except asyncio.CancelledError as end:
-        if WITHDRAWN in end.args:
-            channel.report("error", code="policy", text=WITHDRAWN)
-        raise
 
 
 async def _closing(channel: Channel) -> NoReturn:

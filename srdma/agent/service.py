@@ -267,6 +267,8 @@ class Service:
         except asyncio.CancelledError as end:
             if RESTART in end.args:  # it does not wait for programs that do not read
                 channel.drop()
+            elif WITHDRAWN in end.args:
+                channel.report("error", code="policy", text=WITHDRAWN)
             raise
         finally:
             if worker:
