@@ -66,9 +66,10 @@ def running(folder: Path, gid: bytes, port: int) -> Iterator[Host]:
 class Stranger(BlockingTLS):
     """A host with the identity of A, connected to the port of B, that sends what it wants."""
 
-    def __init__(self, b: Host, folder: Path) -> None:
+    def __init__(self, b: Host, folder: Path, name: str = "a") -> None:
+        """name: of another identity, if it is not that of A."""
         sock = socket.create_connection(("127.0.0.2", b.port), timeout=20)
-        super().__init__(sock, "client", load(folder, "a"))
+        super().__init__(sock, "client", load(folder, name))
         self.handshake()
         self.raw = True
         assert self.message()[:4] == bytes(4)  # HELLO

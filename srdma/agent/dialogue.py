@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from srdma.agent import repeat
+from srdma.agent.calls import Calls
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
 from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
@@ -26,10 +27,12 @@ Meet = Callable[[Meeting | None], Awaitable[Meeting]]
 class Dialogue:
     """A talk of the program of a channel. It runs in one task."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, calls: Calls) -> None:
+        """calls: of the user."""
+        self._channel, self._calls = channel, calls
         self._bell = Bell()
         self._said = self._heard = self._absent = 0
+        self._pauses, self._absences = repeat.Pauses(), repeat.Pauses()
         self._answered: Callable[[], None] | None = None  # None: this program called the peer
 
     async def call(self, talk: Talk, meet: Meet) -> None:
@@ -40,9 +43,9 @@ class Dialogue:
         ExchangeError.
         """
         former: Meeting | None = None
-        pause, doubled = 0.0, 1.0
+        pause = 0.0
         while True:
-            meeting = await self._met(meet, former, doubled * pause)
+            meeting = await self._met(meet, former, pause)
             if meeting is None:
                 return
             meeting.stream.send(encode(talk))
@@ -55,7 +58,6 @@ class Dialogue:
                     raise _told(error) from None
                 pause = again
             former = None if pause else meeting
-            doubled *= 2
 
     async def answer(self, meeting: Meeting, answered: Callable[[], None]) -> None:
         """Serve a talk that the peer began, until its end. Raises ExchangeError.
@@ -80,8 +82,13 @@ class Dialogue:
         self._channel.watch(watched.news)
         try:
             with watched:
-                await asyncio.sleep(repeat.drawn(pause))
-                return await meet(former)
+                await asyncio.sleep(pause)
+                await self._calls.begin()
+                try:
+                    return await meet(former)
+                except BaseException:
+                    self._calls.back()
+                    raise
         except Closed:
             return None
         finally:
@@ -111,7 +118,6 @@ class Dialogue:
         except asyncio.CancelledError as end:
             if WITHDRAWN in end.args:
                 await meeting.fail(ExchangeError("policy", WITHDRAWN, told=TOLD))
-                self._channel.report("error", code="policy", text=WITHDRAWN)
             elif RESTART in end.args:
                 meeting.drop()
             else:
@@ -159,6 +165,8 @@ class Dialogue:
             case Say(data):
                 if self._answered and not self._said:
                     raise ExchangeError("state", "SAY came before the answer")
+                if not self._answered and not self._heard:
+                    self._calls.back()
                 self._heard += 1
                 if self._heard > SAYS_MAX:
                     raise ExchangeError("state", f"more than {SAYS_MAX} SAY in a talk")
@@ -170,13 +178,15 @@ class Dialogue:
                 raise ExchangeError("state", "a talk has SAY, CLOSED and ERROR only")
 
     def _again(self, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
-        """See repeat.pause_after()."""
+        """Seconds until TALK is repeated; see repeat.pause_after()."""
         if self._heard:
             return None
         if isinstance(error, ExchangeError) and error.from_peer and error.code == "closed":
             self._absent += 1
-            return ABSENT_PAUSE if self._absent <= ABSENT_REPEATS else None
-        return repeat.pause_after(meeting, error, repeat.TALK)
+            again = ABSENT_PAUSE if self._absent <= ABSENT_REPEATS else None
+            return again and self._absences.drawn(again)
+        again = repeat.pause_after(meeting, error, repeat.TALK)
+        return again and self._pauses.drawn(again)
 
 
 def _told(error: ExchangeError | Truncated) -> ExchangeError:

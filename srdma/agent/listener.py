@@ -28,7 +28,7 @@ from srdma.agent.talks import Talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
 from srdma.keyex.offers import To
-from srdma.keyex.streams import INBOX_MAX, Link, Stream
+from srdma.keyex.streams import BUSY, INBOX_MAX, Link, Stream
 from srdma.keyex.talks import Talk
 from srdma.keyex.tls import Outer
 
@@ -152,6 +152,7 @@ class Admission:
         """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
         for accept(), or for a call if it names a QP, and TALK waits for an answer."""
         meeting = Meeting("server", stream, own, first)
+        called = False
         try:
             match meeting.opening():
                 case Resume() as resume:
@@ -161,6 +162,7 @@ class Admission:
                 case Offer(to=To() as to) as offer if stream.version > 1:
                     self.rendezvous.offered(meeting, offer, to)
                 case Talk() as talk:
+                    called = True
                     self.talks.called(meeting, talk)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
@@ -172,11 +174,13 @@ class Admission:
                         "the first message of a stream must be OFFER, RESUME, WAKE or TALK",
                     )
         except ExchangeError as error:
-            if listener:
+            if listener and not called:
                 listener.refused(stream.link.address, error)
+            else:
+                self.audit("refused", address=stream.link.address, code=error.code, text=error.text)
             meeting.refuse(error)
-            if stream.version > 1:
-                stream.link.refused(error.code)
+            if stream.version > 1:  # programs cause the refusals of talks
+                stream.link.refused(BUSY if called else error.code)
 
 
 class Listener(Entrance[Link]):

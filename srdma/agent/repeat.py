@@ -10,7 +10,7 @@ from srdma.agent.meeting import Meeting
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.tls import Truncated
 
-# Code of a refusal -> seconds until the message is repeated. Further pauses are twice as long each.
+# Code of a refusal -> seconds until the message is repeated the first time.
 TALK = {"stale": 0.0, "busy": 0.1}
 OFFER = TALK | {"closed": 0.0}
 _LONGEST = 10.0  # seconds
@@ -26,6 +26,17 @@ def pause_after(
     return None if error.error or meeting.stream.number == _FIRST else 0.0
 
 
-def drawn(pause: float) -> float:
-    """At most 10 s, and 0 to half shorter at random, so that callers do not come together."""
-    return min(pause, _LONGEST) * random.uniform(0.5, 1)
+class Pauses:
+    """Pauses of which each is twice as long as the one before."""
+
+    def __init__(self) -> None:
+        self._factor = 1.0
+
+    def drawn(self, pause: float) -> float:
+        """The next one of those that begin with `pause` seconds: at most 10 s, and 0 to half
+        shorter at random, so that callers do not come together. A pause of 0 lengthens none."""
+        if not pause:
+            return 0.0
+        drawn = min(self._factor * pause, _LONGEST) * random.uniform(0.5, 1)
+        self._factor *= 2
+        return drawn

@@ -23,7 +23,7 @@ from srdma.agent.house import House
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.rendezvous import Call
-from srdma.agent.repeat import drawn
+from srdma.agent.repeat import Pauses
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
@@ -382,7 +382,7 @@ class Session:
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         former: Meeting | None = None
-        doubled = 1.0
+        pauses = Pauses()
         while True:
             meeting = await self._meet(peer, former)
             try:
@@ -394,8 +394,7 @@ class Session:
                 former = None if pause else meeting
                 meeting.drop()
             setup.forget()
-            await asyncio.sleep(drawn(doubled * pause))
-            doubled *= 2
+            await asyncio.sleep(pauses.drawn(pause))
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:
         """A stream to the server. former: in another connection than that one."""

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from srdma import gid as gids
+from srdma.agent.calls import Callers
 from srdma.agent.channel import Channel, until_closed
 from srdma.agent.dialogue import Dialogue
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Meeting
 from srdma.agent.peers import Peer
+from srdma.agent.ports import Own, Ports, Service
 from srdma.agent.settings import Identity
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
-from srdma.keyex.talks import Talk, port_of, talk_of
+from srdma.keyex.talks import Talk, talk_of
 
-WAITING_MAX, WAITING_PER_IDENTITY = 1024, 256  # talks at a port
-PRIVILEGED = 1024  # the first port that any user may serve
-FREE_PORTS = range(32_768, 61_000)
+# Talks at a port: all, those of an identity, and those of the peers' programs at a GID.
+WAITING_MAX, WAITING_PER_IDENTITY, WAITING_PER_GID = 1024, 256, 256
 INBOX = 8192  # bytes of a talk that may wait: more than its SAYs have
 NO_LONGER = "the talk waits no longer: its caller left, or the port is not served any more"
 
-Own = Callable[[], Identity]
-
-
-@dataclass(eq=False)
-class Service:
-    """A program serves a port."""
-
-    port: int
-    channel: Channel
-    own: Own
+# Of a service, and of a peer (with "") at a service: how many talks may wait.
+Limits = dict[tuple[Service, str], int]
 
 
 @dataclass
@@ -47,6 +38,16 @@ class Waiting:
 
     service: Service
     meeting: Meeting
+    gid: bytes  # of the caller
+
+    @property
+    def counts(self) -> Limits:
+        """The numbers that include this talk, and their limits."""
+        return {
+            (self.service, ""): WAITING_MAX,
+            (self.service, f"identity {self.meeting.identity}"): WAITING_PER_IDENTITY,
+            (self.service, f"GID {gids.text_of(self.gid)}"): WAITING_PER_GID,
+        }
 
 
 class Talks:
@@ -61,18 +62,18 @@ class Talks:
     ) -> None:
         """peer_at: see Peers.at(). gid: of the worker of this agent, or gids.NONE."""
         self._audit, self._peer_at, self._links, self._gid = audit, peer_at, links, gid
-        self._services: dict[int, Service] = {}
+        self._ports = Ports(self._abandon)
+        self._callers = Callers()
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}
-        # Of each service, and of each identity (with "") at a service: how many have no answer.
-        self._counts: Counter[tuple[Service, str]] = Counter()
+        self._counts: Counter[tuple[Service, str]] = Counter()  # see Waiting.counts
 
     async def serve(self, channel: Channel, own: Own, settings: Mapping[str, Any]) -> None:
         """Do what the first message of a channel says, until its end. Raises ExchangeError."""
         match settings:
             case {"do": "serve", "port": int(port)}:
-                await self._serve(channel, own, port)
+                await self._serve(channel, own, port, settings.get("key", b""))
             case {"do": "talk", "to": [bytes(gid), int(port)], "from": int(of), "data": data}:
                 await self._call(
                     channel,
@@ -89,26 +90,17 @@ class Talks:
         if meeting.stream.version == 1:
             raise ExchangeError("version", "a talk needs srdma/2")
         self._peer_at(talk.of).check(talk.of, meeting.identity, meeting.certificate)
-        service = self._services.get(talk.port)
+        service = self._ports.at(talk.port)
         if talk.gid != self._gid() or service is None:
-            self._refuse_absent(meeting, talk)
-            return
+            raise ExchangeError(
+                "closed", f"no program serves port {talk.port} of {gids.text_of(talk.gid)}"
+            )
         own = service.own()
         _check(meeting, own)
         check_age(meeting, own if own.name == meeting.own else None)
-        if service.channel.unread() or not self._has_room(service, meeting.identity):
-            raise ExchangeError("busy", "too many talks wait at this port: try again later")
-        self._wait(service, meeting, talk)
+        self._wait(Waiting(service, meeting, talk.of), talk)
 
     # Internal ---------------------------------------------------------------
-
-    def _refuse_absent(self, meeting: Meeting, talk: Talk) -> None:
-        """Nobody serves the port. A program may call one again and again."""
-        text = f"no program serves port {talk.port} of {gids.text_of(talk.gid)}"
-        link = meeting.stream.link
-        self._audit("refused", address=link.address, code="closed", text=text)
-        meeting.refuse(ExchangeError("closed", text))
-        link.refused(BUSY)
 
     def _known_gid(self) -> bytes:
         if (gid := self._gid()) == gids.NONE:
@@ -118,41 +110,29 @@ class Talks:
             )
         return gid
 
-    async def _serve(self, channel: Channel, own: Own, port: int) -> None:
-        with self._service(channel, own, port) as service:
+    async def _serve(self, channel: Channel, own: Own, port: int, key: object) -> None:
+        self._known_gid()
+        if not isinstance(key, bytes):
+            raise ExchangeError("config", "the key of a port is a byte string")
+        with self._ports.served(channel, own, port, key) as service:
             channel.report("serving", port=service.port)
             await until_closed(channel)
 
-    @contextlib.contextmanager
-    def _service(self, channel: Channel, own: Own, port: int) -> Iterator[Service]:
-        self._known_gid()
-        port = port_of("port", port, 0) or self._free_port()
-        if port in self._services:
-            raise ExchangeError("taken", f"another program serves port {port}")
-        if port < PRIVILEGED and channel.uid != 0:
-            raise ExchangeError("policy", f"port {port}: only root may serve one below 1024")
-        service = self._services[port] = Service(port, channel, own)
-        try:
-            yield service
-        finally:
-            del self._services[port]
-            for number, waiting in [*self._waiting.items()]:
-                if waiting.service is service:
-                    self._uncount(self._remove(number))
-                    waiting.meeting.refuse(ExchangeError("closed", NO_LONGER))
-
-    def _free_port(self) -> int:
-        free = [port for port in FREE_PORTS if port not in self._services]
-        if not free:
-            raise ExchangeError("taken", "no port is free")
-        return random.choice(free)
+    def _abandon(self, service: Service) -> None:
+        """Refuse the talks that wait at a port that is not served any more."""
+        for number, waiting in [*self._waiting.items()]:
+            if waiting.service is service:
+                self._uncount(self._remove(number))
+                waiting.meeting.refuse(ExchangeError("closed", NO_LONGER))
 
     async def _call(self, channel: Channel, own: Own, fields: Mapping[str, Any]) -> None:
         try:
             talk = talk_of(fields)
         except ExchangeError as error:
             raise ExchangeError("config", error.text) from None
-        await Dialogue(channel).call(talk, partial(self._meet, own, talk.gid))
+        await Dialogue(channel, self._callers.of(channel.uid)).call(
+            talk, partial(self._meet, own, talk.gid)
+        )
 
     async def _meet(self, own: Own, gid: bytes, former: Meeting | None) -> Meeting:
         """A stream to the agent of a GID. Raises ExchangeError."""
@@ -160,17 +140,21 @@ class Talks:
         meeting.stream.most = INBOX
         return meeting
 
-    def _has_room(self, service: Service, identity: str) -> bool:
-        return (
-            self._counts[service, ""] < WAITING_MAX
-            and self._counts[service, identity] < WAITING_PER_IDENTITY
-        )
-
-    def _wait(self, service: Service, meeting: Meeting, talk: Talk) -> None:
+    def _wait(self, waiting: Waiting, talk: Talk) -> None:
+        """Let a talk wait for its answer. Raises ExchangeError (`busy`)."""
+        service, meeting = waiting.service, waiting.meeting
+        if service.channel.unread():
+            raise ExchangeError("busy", f"the program at port {service.port} does not read")
+        for key, most in waiting.counts.items():
+            if self._counts[key] >= most:
+                of = f" of {key[1]}" if key[1] else ""
+                raise ExchangeError(
+                    "busy", f"{most} talks{of} wait at port {service.port} already: try again later"
+                )
         self._audit("called", uid=service.channel.uid, identity=meeting.identity, port=service.port)
         number = next(self._numbers)
-        self._waiting[number] = Waiting(service, meeting)
-        self._counts.update(((service, ""), (service, meeting.identity)))
+        self._waiting[number] = waiting
+        self._counts.update(waiting.counts.keys())
         meeting.stream.most = INBOX
         meeting.stream.watch(partial(self._heard, number))
         service.channel.report(
@@ -192,7 +176,7 @@ class Talks:
         else:
             meeting.drop()
         if not meeting.stream.link.end:
-            meeting.stream.link.refused("state")
+            meeting.stream.link.refused(BUSY)
 
     async def _answer(self, channel: Channel, own: Own, number: int) -> None:
         waiting = self._waiting.get(number)
@@ -205,7 +189,8 @@ class Talks:
             self._uncount(waiting)
             waiting.meeting.refuse(error)
             raise
-        await Dialogue(channel).answer(waiting.meeting, partial(self._uncount, waiting))
+        dialogue = Dialogue(channel, self._callers.of(channel.uid))
+        await dialogue.answer(waiting.meeting, partial(self._uncount, waiting))
 
     def _remove(self, number: int) -> Waiting:
         """Take a talk from those that wait. It still counts."""
@@ -214,7 +199,7 @@ class Talks:
         return waiting
 
     def _uncount(self, waiting: Waiting) -> None:
-        for key in ((waiting.service, ""), (waiting.service, waiting.meeting.identity)):
+        for key in waiting.counts:
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]

@@ -35,6 +35,14 @@ class Pace:
         self._paid = paid + self._every
         return True
 
+    def give_back(self) -> None:
+        """An event that was counted does not happen."""
+        self._paid -= self._every
+
+    def full(self, now: float) -> bool:
+        """True if no earlier event counts any more."""
+        return self._paid <= now
+
     @property
     def next(self) -> float:
         """Time from which take() permits an event."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from srdma.agent import dialogue, links, talks
+from srdma.agent import calls, dialogue, links, ports, repeat, talks
+from srdma.identity import Names, issue
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ClosedMessage, Ready, decode, encode
+from srdma.keyex.messages import ClosedMessage, ErrorMessage, Ready, decode, encode
 from srdma.keyex.pace import Pace
 from srdma.keyex.talks import Say, Talk
 from tests.gid_players import A, B, C, Stranger, entry, host, identities, running, uri
 from tests.host_players import Host, cut
-from tests.keyex_players import END, Wire, until
+from tests.keyex_players import END, PATIENCE, Wire, until
 from tests.ports import free_port
 from tests.thread_agent import ThreadAgent
 
@@ -101,7 +104,7 @@ def refused(wire: Wire) -> tuple[str, str]:
 def waiting(one: Host) -> int:
     """How many talks have no answer."""
     found = one.agent.service._admission.talks
-    return int(one.agent.call(lambda: sum(n for (_, who), n in found._counts.items() if who)))
+    return int(one.agent.call(lambda: sum(n for (_, who), n in found._counts.items() if not who)))
 
 
 def talking(a: Host, b: Host) -> tuple[Wire, Wire, Wire]:
@@ -152,7 +155,7 @@ def test_program_that_serves_ends_a_talk(a: Host, b: Host) -> None:
 
 def test_any_port(b: Host) -> None:
     wire = ask(b, "serve", "b", port=0)
-    assert wire.event()["port"] in talks.FREE_PORTS
+    assert wire.event()["port"] in ports.FREE_PORTS
 
 
 def test_many_share_a_connection(a: Host, b: Host) -> None:
@@ -215,16 +218,86 @@ def test_port_that_is_served(b: Host) -> None:
 
 
 def test_no_port_is_free(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talks, "FREE_PORTS", range(PORT, PORT + 1))
+    monkeypatch.setattr(ports, "FREE_PORTS", range(PORT, PORT + 1))
     serve(b)
     assert refused(ask(b, "serve", "b", port=0))[0] == "taken"
 
 
+@pytest.mark.parametrize("limit", ["PER_USER", "PER_HOST"])
+def test_too_many_ports(b: Host, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(ports, limit, 2)
+    monkeypatch.setattr(ports, "group", lambda user: "host left" if limit == "PER_HOST" else "")
+    first, _ = serve(b), serve(b, PORT + 1)
+    code, text = refused(ask(b, "serve", "b", port=0))
+    assert code == "quota" and "serve 2 ports" in text
+    if limit == "PER_USER":
+        assert of_user(b, {"do": "serve", "port": 0}).event()["event"] == "serving"
+    first.close()
+    serve(b, 0)
+
+
+KEY = bytes(range(ports.KEY_LEN))
+
+
+def by_link(one: Host, link: int, key: object = KEY, user: str = "left:7") -> Wire:
+    """A program of another computer serves the port."""
+    wire = Wire(one.agent.open(user=user, link=link))
+    one.wires.append(wire)
+    wire.tell(
+        {"do": "serve", "identity": "b", "peer": [], "worker": str(one.worker.path), "port": PORT,
+         "key": key}
+    )  # fmt: skip
+    return wire
+
+
+@pytest.fixture
+def remote(b: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Host B, whose policy permits programs of another computer."""
+    monkeypatch.setattr(b.policy, "permits", lambda *_: True)
+    return b
+
+
+def test_program_that_comes_back(a: Host, remote: Host) -> None:
+    """By a newer link it has its port, whose talks that wait are refused. The agent of their
+    callers repeats them."""
+    former = by_link(remote, 1)
+    assert former.event()["event"] == "serving"
+    caller = call(a)
+    assert former.event()["event"] == "called"
+    service = by_link(remote, 2)
+    assert service.event() == {"event": "serving", "port": PORT}
+    assert former.event() == END
+    assert service.event()["event"] == "called"
+    caller.close()
+    until(lambda: waiting(remote) == 0)
+    for wire in (by_link(remote, 2), by_link(remote, 1)):
+        assert refused(wire)[0] == "taken"
+    service.close()
+    assert serve(remote).sock
+
+
+@pytest.mark.parametrize("changes", [{"key": bytes(16)}, {"key": b""}, {"user": "left:8"}])
+def test_port_of_another_program(remote: Host, changes: dict[str, Any]) -> None:
+    """A newer link alone proves nothing."""
+    assert by_link(remote, 1).event()["event"] == "serving"
+    assert refused(by_link(remote, 2, **changes))[0] == "taken"
+
+
+def test_port_without_a_key(remote: Host) -> None:
+    assert by_link(remote, 1, b"").event()["event"] == "serving"
+    assert refused(by_link(remote, 2, b""))[0] == "taken"
+
+
+@pytest.mark.parametrize("key", [bytes(15), bytes(17), "text", None])
+def test_malformed_key(remote: Host, key: object) -> None:
+    assert refused(by_link(remote, 1, key))[0] == "config"
+
+
 def test_privileged_port(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only root may serve it."""
-    monkeypatch.setattr(talks, "PRIVILEGED", PORT + 1)
+    monkeypatch.setattr(ports, "PRIVILEGED", PORT + 1)
     assert refused(of_user(b, {"do": "serve", "port": PORT}))[0] == "policy"
-    monkeypatch.setattr(talks, "PRIVILEGED", PORT)
+    monkeypatch.setattr(ports, "PRIVILEGED", PORT)
     assert of_user(b, {"do": "serve", "port": PORT}).event()["event"] == "serving"
 
 
@@ -441,6 +514,45 @@ def test_talks_that_wait(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> N
     assert waiting(b) == 0
 
 
+@pytest.mark.parametrize("limit", ["WAITING_PER_IDENTITY", "WAITING_PER_GID", "WAITING_MAX"])
+def test_refusal_names_the_limit(
+    b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(talks, limit, 1)
+    serve(b)
+    stranger = Stranger(b, folder)
+    stranger.send_on(1, talk_of())
+    stranger.send_on(3, talk_of())
+    told = decode(stranger.message()[4:])
+    of = {
+        "WAITING_PER_IDENTITY": f" of identity {uri('a')}",
+        "WAITING_PER_GID": " of GID 127.0.0.1",
+    }
+    assert isinstance(told, ErrorMessage) and told.code == "busy"
+    assert f"1 talks{of.get(limit, '')} wait at port 7000" in told.text
+    stranger.close()
+
+
+def test_gid_of_several_identities(
+    folder: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The programs of one host take a part of the places, whatever their identities are."""
+    monkeypatch.setattr(talks, "WAITING_PER_GID", 1)
+    own = ipaddress.ip_address("127.0.0.1")
+    issue(folder / "ca", Names("spiffe://test/other", (own,)), folder / "other")
+    entries = entry("127.0.0.1", port, "spiffe://test/*", san=True), entry(B, port)
+    b = host(folder, B, port, *entries)
+    service = serve(b)
+    first, second = (Stranger(b, folder, name) for name in ("a-san", "other"))
+    first.send_on(1, talk_of())
+    assert service.event()["event"] == "called"
+    second.send_on(1, talk_of())
+    assert second.error() == (1, "busy")
+    first.close()
+    second.close()
+    b.close()
+
+
 def test_caller_that_gives_up_while_busy(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(talks, "WAITING_MAX", 0)
     serve(b)
@@ -471,10 +583,141 @@ def test_identity_is_withdrawn(a: Host, b: Host) -> None:
     caller = call(a)
     other = answer(b, service)
     b.agent.call(lambda: b.agent.service.withdraw(lambda name, user: False))
-    assert refused(service)[0] == "policy"
-    assert refused(other)[0] == "policy"
+    for wire in (service, other):
+        assert refused(wire)[0] == "policy"
+        assert wire.event() == END
     code, text = refused(caller)
     assert code == "identity" and "withdrew" in text
+
+
+def test_identity_is_withdrawn_before_the_answer(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program is told, also while its talk waits to be repeated."""
+    monkeypatch.setattr(talks, "WAITING_MAX", 0)
+    monkeypatch.setattr(repeat.Pauses, "drawn", lambda *_: PATIENCE)
+    serve(b)
+    caller = call(a)
+    until(lambda: bool(b.told("refused")))
+    a.agent.call(lambda: a.agent.service.withdraw(lambda name, user: False))
+    assert refused(caller)[0] == "policy"
+
+
+# Repeated and refused talks ------------------------------------------------------------
+
+
+def test_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is twice as long as the one before; an attempt in another connection does not count."""
+    monkeypatch.setattr(repeat.random, "uniform", lambda least, most: most)
+    pauses = repeat.Pauses()
+    assert [pauses.drawn(0), pauses.drawn(0.1), pauses.drawn(0), pauses.drawn(0.1)] == [
+        0,
+        0.1,
+        0,
+        0.2,
+    ]
+    assert [pauses.drawn(0.1) for _ in range(7)][-2:] == [10, 10]
+
+
+def test_absence_does_not_lengthen_the_pauses(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pauses for an absent program, and those for a busy one, are counted apart."""
+    drawn: list[tuple[int, float]] = []
+    real = repeat.Pauses.drawn
+
+    def noted(pauses: repeat.Pauses, pause: float) -> float:
+        if pause:
+            drawn.append((id(pauses), pauses._factor))
+        return real(pauses, pause)
+
+    monkeypatch.setattr(repeat.Pauses, "drawn", noted)
+    monkeypatch.setattr(talks, "WAITING_MAX", 0)
+    caller = call(a)
+    until(lambda: bool(b.told("refused")))
+    serve(b)
+    until(lambda: len({which for which, _ in drawn}) == 2)
+    caller.close()
+    first = drawn[0][0]
+    assert next(factor for which, factor in drawn if which != first) == 1
+
+
+@pytest.mark.parametrize("way", ["closed", "identity", "left"])
+def test_refused_talks_end_no_connection(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Programs cause them, and the sessions of others use the connection too."""
+    monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
+    service = None if way == "closed" else serve(b, peer=[uri("c")] if way == "identity" else [])
+    for _ in range(2):
+        caller = call(a)
+        if service and way == "left":
+            service.event()
+            caller.close()
+            until(lambda: waiting(b) == 0)
+        else:
+            assert refused(caller)[0] == way
+        [link] = b.links()
+        assert not link.end
+        link._refusals = Pace(0)
+
+
+def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further calls of this user wait, and those of another user do not. A call that is answered
+    makes room."""
+    monkeypatch.setattr(calls, "UNANSWERED", (2, 1e6))
+    monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
+    service = serve(b)
+    callers = [call(a), call(a)]
+    others = [answer(b, service) for _ in callers]
+    third = call(a)
+    text = a.file.read_text()
+    a.file.write_text(text.replace("users = [", "users = [12345, "))
+    a.agent.call(a.policy.load)
+    wire = Wire(a.agent.open(user=12345))
+    a.wires.append(wire)
+    wire.tell(
+        {"do": "talk", "identity": "a", "peer": [], "worker": str(a.worker.path), "to": [B, PORT],
+         "from": 0, "data": b"other"}
+    )  # fmt: skip
+    event = service.event()
+    assert event["data"] == b"other"
+    assert waiting(b) == 3
+    say(others[0], b"yes")
+    heard(callers[0])
+    answer(b, service)
+    third.close()
+
+
+def test_user_who_calls_nobody(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A talk that was refused is used up, and one that reached no agent is not."""
+    monkeypatch.setattr(calls, "UNANSWERED", (1, 1e6))
+    monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
+    for _ in range(3):
+        assert refused(call(a, to=[C, PORT]))[0] == "unreachable"
+    assert refused(call(a))[0] == "closed"
+    caller = call(a)
+    until(lambda: a.agent.call(lambda: callers_of(a)[0]._turn.locked()))
+    caller.close()
+    until(lambda: not a.agent.call(lambda: callers_of(a)[0]._turn.locked()))
+
+
+def callers_of(one: Host) -> list[calls.Calls]:
+    return [*one.agent.service._admission.talks._callers._of.values()]
+
+
+def test_callers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host can name any number of users."""
+    monkeypatch.setattr(calls, "USERS_MAX", 3)
+
+    async def run() -> None:
+        callers = calls.Callers()
+        await callers.of("left:0").begin()
+        for uid in range(10):
+            callers.of(f"left:{uid}")
+        assert "left:0" in callers._of and len(callers._of) <= 3
+
+    asyncio.run(run())
 
 
 # Messages of an agent that breaks the rules ---------------------------------------------

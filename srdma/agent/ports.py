@@ -1,0 +1,110 @@
+"""The ports of a GID that programs serve (agent.md 13)."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from srdma.agent.accounts import User, group
+from srdma.agent.channel import Channel
+from srdma.agent.settings import Identity
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.talks import port_of
+
+PRIVILEGED = 1024  # the first port that any user may serve
+FREE_PORTS = range(32_768, 61_000)
+PER_USER, PER_HOST = 4096, 16_384  # ports of a user, and of all users of another computer
+KEY_LEN = 16
+
+Own = Callable[[], Identity]
+
+
+@dataclass(eq=False)
+class Service:
+    """A program serves a port. key: only this program knows it; empty if it gave none."""
+
+    port: int
+    channel: Channel
+    own: Own
+    key: bytes
+
+
+class Ports:
+    """All ports that are served."""
+
+    def __init__(self, ended: Callable[[Service], None]) -> None:
+        """ended: called when a program serves a port no longer."""
+        self._ended = ended
+        self._services: dict[int, Service] = {}
+        self._counts: Counter[User] = Counter()  # of users, and of groups of users
+
+    def at(self, port: int) -> Service | None:
+        return self._services.get(port)
+
+    @contextlib.contextmanager
+    def served(self, channel: Channel, own: Own, port: int, key: bytes) -> Iterator[Service]:
+        """Serve a port, 0 for a free one. Raises ExchangeError."""
+        service = self._begin(channel, own, port_of("port", port, 0), key)
+        try:
+            yield service
+        finally:
+            self._end(service)
+
+    # Internal ---------------------------------------------------------------
+
+    def _begin(self, channel: Channel, own: Own, port: int, key: bytes) -> Service:
+        if len(key) not in (0, KEY_LEN):
+            raise ExchangeError("config", f"the key of a port has {KEY_LEN} bytes")
+        if 0 < port < PRIVILEGED and channel.uid != 0:
+            raise ExchangeError("policy", f"port {port}: only root may serve one below 1024")
+        if former := self._services.get(port):
+            if not _comes_back(former, channel, key):
+                raise ExchangeError("taken", f"another program serves port {port}")
+            former.channel.drop()  # the end of its link was not noticed yet
+            self._end(former)
+        for who, most in _limits(channel.uid).items():
+            if self._counts[who] >= most:
+                raise ExchangeError(
+                    "quota", f"the programs of {who} serve {most} ports: end some of them first"
+                )
+        port = port or self._free_port()
+        service = self._services[port] = Service(port, channel, own, key)
+        self._counts.update(_limits(channel.uid).keys())
+        return service
+
+    def _end(self, service: Service) -> None:
+        """The program serves its port no longer; without effect the second time."""
+        if self._services.get(service.port) is not service:
+            return
+        del self._services[service.port]
+        for who in _limits(service.channel.uid):
+            self._counts[who] -= 1
+            if not self._counts[who]:
+                del self._counts[who]
+        self._ended(service)
+
+    def _free_port(self) -> int:
+        free = [port for port in FREE_PORTS if port not in self._services]
+        if not free:
+            raise ExchangeError("taken", "no port is free")
+        return random.choice(free)
+
+
+def _limits(user: User) -> dict[User, int]:
+    """The most ports of a user, and of all users of its computer: a host can name any number."""
+    host = group(user)
+    return {user: PER_USER} | ({host: PER_HOST} if host else {})
+
+
+def _comes_back(former: Service, channel: Channel, key: bytes) -> bool:
+    """True if a channel is of the program that serves a port, by a newer control link."""
+    return (
+        former.channel.link < channel.link
+        and former.channel.uid == channel.uid
+        and bool(key)
+        and hmac.compare_digest(former.key, key)
+    )
