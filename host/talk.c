@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "host/error.h"
 
@@ -39,16 +40,27 @@ static void write_self(struct srdma_message *w, const char *what,
 }
 
 static int write_service(struct srdma_message *w,
-			 const struct srdma_talk_self *self, uint16_t port)
+			 const struct srdma_talk_self *self,
+			 const struct srdma_talk_port *port)
 {
-	write_self(w, "serve", self, 1);
+	write_self(w, "serve", self, 2);
 	srdma_message_text(w, "port");
-	srdma_message_uint(w, port);
+	srdma_message_uint(w, port->number);
+	srdma_message_text(w, "key");
+	srdma_message_bytes(w, port->key, sizeof(port->key));
 	return finish(w);
 }
 
+static int draw(uint8_t key[SRDMA_TALK_KEY_LEN])
+{
+	if (getrandom(key, SRDMA_TALK_KEY_LEN, 0) == SRDMA_TALK_KEY_LEN)
+		return 0;
+	return srdma_error_set(-EIO, "the kernel gave no random bytes");
+}
+
 int srdma_talk_serve(struct srdma_lasting_channel **out,
-		     const struct srdma_talk_self *self, uint16_t port)
+		     const struct srdma_talk_self *self,
+		     struct srdma_talk_port *port)
 {
 	struct srdma_message first = { 0 }, again = { 0 };
 	const struct srdma_lasting_params params = { .agent = self->agent,
@@ -56,9 +68,11 @@ int srdma_talk_serve(struct srdma_lasting_channel **out,
 						     .first = &first,
 						     .again = &again,
 						     .fd = -1 };
-	int r = write_service(&first, self, port);
+	int r = draw(port->key);
 
 	*out = NULL;
+	if (!r)
+		r = write_service(&first, self, port);
 	if (!r)
 		r = write_service(&again, self, port);
 	if (!r)
@@ -69,7 +83,8 @@ int srdma_talk_serve(struct srdma_lasting_channel **out,
 }
 
 int srdma_talk_keep(struct srdma_lasting_channel *service,
-		    const struct srdma_talk_self *self, uint16_t port)
+		    const struct srdma_talk_self *self,
+		    const struct srdma_talk_port *port)
 {
 	struct srdma_message again = { 0 };
 	int r = write_service(&again, self, port);

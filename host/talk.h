@@ -18,13 +18,26 @@ struct srdma_talk_self {
 	size_t n_peers;
 };
 
-/* Reports talks to a port of this worker's GID, 0: any free one, as events
- * `called` behind `serving`. Errors of srdma_lasting_open(); -ENOMEM. */
+enum { SRDMA_TALK_KEY_LEN = 16 };
+
+/* A port of this worker's GID that a program serves. key: by which its agent
+ * knows the program again; secret. */
+struct srdma_talk_port {
+	uint16_t number;
+	uint8_t key[SRDMA_TALK_KEY_LEN];
+};
+
+/* Reports talks to a port, number 0: any free one, as events `called` behind
+ * `serving`. Draws the key. Errors of srdma_lasting_open(); -ENOMEM; -EIO: the
+ * kernel gave no random bytes. */
 int srdma_talk_serve(struct srdma_lasting_channel **out,
-		     const struct srdma_talk_self *self, uint16_t port);
-/* After `serving`: a restarted agent has to serve this port. 0 or -ENOMEM. */
+		     const struct srdma_talk_self *self,
+		     struct srdma_talk_port *port);
+/* After `serving`: a program that comes back to its agent, or to one that was
+ * restarted, serves this port. 0 or -ENOMEM. */
 int srdma_talk_keep(struct srdma_lasting_channel *service,
-		    const struct srdma_talk_self *self, uint16_t port);
+		    const struct srdma_talk_self *self,
+		    const struct srdma_talk_port *port);
 
 /* A message, at most SRDMA_DATA_MAX bytes. */
 struct srdma_talk_data {

@@ -182,22 +182,22 @@ static int wait_serving(struct cm_id *id)
 
 static int serve(struct cm_id *id)
 {
-	const uint16_t port =
-		id->any_port ? 0
-			     : srdma_addr_port(&id->rdma.route.addr.src_addr);
+	const struct sockaddr *own = &id->rdma.route.addr.src_addr;
+	struct srdma_talk_port port = {
+		.number = id->any_port ? 0 : srdma_addr_port(own),
+	};
 	const char *patterns[CM_PATTERNS];
 	struct srdma_talk_self self;
 	int r;
 
 	cm_self(&self, NULL, patterns);
-	r = srdma_talk_serve(&id->service, &self, port);
+	r = srdma_talk_serve(&id->service, &self, &port);
 	if (r)
 		return -r;
 	r = wait_serving(id);
+	port.number = srdma_addr_port(own);
 	if (!r)
-		r = srdma_talk_keep(
-			id->service, &self,
-			srdma_addr_port(&id->rdma.route.addr.src_addr));
+		r = srdma_talk_keep(id->service, &self, &port);
 	if (!r)
 		r = cm_loop_watch(id, srdma_lasting_fd(id->service));
 	if (!r) {
