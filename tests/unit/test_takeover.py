@@ -581,6 +581,33 @@ def test_policy_that_withdraws_the_identity_of_an_adopted_session(place: Place) 
         until(lambda: place.worker.expired == one.qpns)
 
 
+def test_record_that_the_worker_refuses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program notices nothing, the audit has it, and the next exchange gives the record again.
+    The next agent knows the session if the worker has taken it by then."""
+    real, refusals = Keeper.keep, [RefusedError(errno.EINVAL, "1025 bytes")]
+
+    def keep(keeper: Keeper, record: Record, path: Path) -> None:
+        if refusals:
+            raise refusals.pop()
+        real(keeper, record, path)
+
+    monkeypatch.setattr(Keeper, "keep", keep)
+    with session(place, "client"):
+        [line] = place.told("failed")
+        assert line["code"] == "keep" and "1025 bytes" in line["text"]
+        place.restart()
+        assert not place.told("adopted") and not place.worker.expired
+    refusals.append(RefusedError(errno.EINVAL, "1025 bytes"))
+    with session(place, "client") as one:
+        before = one.asked()
+        one.wire.tell({"do": "renew", "wish": 1})
+        one.peer.exchange_secrets()
+        assert one.wire.event() == {"event": "renewed", "count": 1, "wish": 1}
+        assert one.asked() == before + 2
+        place.restart()
+        assert len(place.told("adopted")) == 1
+
+
 # The program comes back -----------------------------------------------------------
 
 
