@@ -32,7 +32,9 @@ from srdma.keyex.streams import BUSY, INBOX_MAX, Link, Stream
 from srdma.keyex.talks import Talk
 from srdma.keyex.tls import Outer
 
-ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
+ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256  # at a listener
+ARRIVALS_OF_IDENTITY = 4096  # at all listeners
+LOOK_EVERY = 0.1  # seconds between two looks at whether the peers that wait have closed
 WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 NO_LISTENER = "no program accepts connections here"
@@ -56,14 +58,14 @@ class Arrivals:
         # Random, so that a number of the agent before a restart names no other peer.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, tuple[Listener, Meeting]] = {}
-        # Of each listener, and of each identity (with "") at a listener: how many wait.
-        self._counts: Counter[tuple[Listener, str]] = Counter()
+        self._counts: Counter[tuple[Listener | None, str]] = Counter()  # how many wait: _limits()
+        self._looked_at = -LOOK_EVERY
 
     def add(self, listener: Listener, meeting: Meeting) -> int:
         """Keep a peer until take(), or until it closes."""
         number = next(self._numbers)
         self._waiting[number] = listener, meeting
-        self._counts.update(((listener, ""), (listener, meeting.identity)))
+        self._counts.update(_limits(listener, meeting).keys())
         if meeting.awaited:
             meeting.stream.watch(partial(self._heard, number))
         return number
@@ -86,20 +88,21 @@ class Arrivals:
         return meeting
 
     def has_room(self, listener: Listener, meeting: Meeting) -> bool:
-        """False if too many wait at this listener. Peers that closed after their first message are
-        dropped first, once there are too many: a look at each of them takes some time."""
-        if self._below_limits(listener, meeting.identity):
+        """False if too many wait. Peers that closed after their first message are dropped first,
+        once there are too many: a look at each of them takes some time."""
+        if self._below_limits(listener, meeting):
             return True
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY:
+            return False
+        self._looked_at = now
         for number, (_, waiting) in [*self._waiting.items()]:
             if not waiting.stream.connected():
                 self._pop(number).drop()
-        return self._below_limits(listener, meeting.identity)
+        return self._below_limits(listener, meeting)
 
-    def _below_limits(self, listener: Listener, identity: str) -> bool:
-        return (
-            self._counts[listener, ""] < ARRIVALS_MAX
-            and self._counts[listener, identity] < ARRIVALS_PER_IDENTITY
-        )
+    def _below_limits(self, listener: Listener, meeting: Meeting) -> bool:
+        return all(self._counts[key] < most for key, most in _limits(listener, meeting).items())
 
     def close(self, listener: Listener) -> None:
         """The listener ended: refuse its peers."""
@@ -115,11 +118,20 @@ class Arrivals:
 
     def _pop(self, number: int) -> Meeting:
         listener, meeting = self._waiting.pop(number)
-        for key in ((listener, ""), (listener, meeting.identity)):
+        for key in _limits(listener, meeting):
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]
         return meeting
+
+
+def _limits(listener: Listener, meeting: Meeting) -> dict[tuple[Listener | None, str], int]:
+    """The numbers that include a peer that waits, and their limits."""
+    return {
+        (listener, ""): ARRIVALS_MAX,
+        (listener, meeting.identity): ARRIVALS_PER_IDENTITY,
+        (None, meeting.identity): ARRIVALS_OF_IDENTITY,
+    }
 
 
 class Admission:

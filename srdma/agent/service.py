@@ -238,7 +238,8 @@ class Service:
     async def _serve(self, sock: socket.socket, uid: User, link: int) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
-                channel = await Channel.open(sock, uid, link, self._users.room(uid))
+                room = self._users.room(uid)
+                channel = await Channel.open(sock, uid, link, room)
         except (OSError, TimeoutError):
             close_drained(sock)
             return
@@ -247,7 +248,7 @@ class Service:
             raise
         worker: Worker | None = None
         try:
-            if kept := await self._do(channel):
+            if kept := await self._do(channel, room.turn):
                 session, worker = kept
                 del kept
                 with self._returnable(session, worker):
@@ -287,10 +288,13 @@ class Service:
         finally:
             self._forget(task, keys)
 
-    async def _do(self, channel: Channel) -> Kept:
-        """Do what the first message says. Returns a session that is READY."""
+    async def _do(self, channel: Channel, turn: asyncio.Lock) -> Kept:
+        """Do what the first message says, when it is its turn among those of this user. Returns a
+        session that is READY."""
         async with asyncio.timeout(SETTINGS_TIMEOUT):
             settings = await channel.message() or {}
+        async with turn:
+            await asyncio.sleep(0)  # one of each user in a pass of the event loop
         if self._away:
             raise ExchangeError("worker", AWAY)
         match settings:
@@ -465,14 +469,16 @@ class Service:
     async def _hold(self, path: Path, token: bytes) -> Worker:
         """The connections to a worker process for one leg: they can use no QP of another leg.
 
-        They end with the last _release(). Raises NoWorkerError, RefusedError.
+        They end with the last _release(). Raises NoWorkerError, and RefusedError if no leg has the
+        token.
         """
         if len(token) != TOKEN_LEN:
             raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
-        if self._keeper:
-            await self._kept(path)
+        kept = await self._kept(path) if self._keeper else None
         worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
+            if kept:
+                kept.control.attach(token)  # else any number of wrong tokens would be connected
             worker = self._open(path, token)
             self._workers[path, token] = worker
         worker.sessions += 1

@@ -44,6 +44,7 @@ from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
+REQUESTS = 16  # of a program that are served before other tasks run
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 UNLINKED = "the link to the computer of the program ended during the key exchange"
 LOST = "lost"  # `do` of the last message of a channel whose program is on a computer out of reach
@@ -249,7 +250,9 @@ class Session:
             self._channel = self._channel.returned
             self._channel.watch(self._bell.ring)
             self._channel.report("ready")
-        while (message := self._channel.take()) is not None:
+        for _ in range(REQUESTS):
+            if (message := self._channel.take()) is None:
+                break
             match message:
                 case {"do": "renew", "wish": int(wish), **rest} if not rest and self._upkeep:
                     self._upkeep.wish(wish)
@@ -264,6 +267,9 @@ class Session:
                         "config",
                         "a malformed request: it must be {'do': 'renew', 'wish': n}, after ready",
                     )
+        else:  # more may wait, and other tasks run first
+            asyncio.get_running_loop().call_soon(self._bell.ring)
+            return NEVER
         if self._channel.ended:
             raise Closed
         return NEVER

@@ -25,11 +25,12 @@ from srdma.keyex.talks import Talk, talk_of
 
 # Talks at a port: all, those of an identity, and those of the peers' programs at a GID.
 WAITING_MAX, WAITING_PER_IDENTITY, WAITING_PER_GID = 1024, 256, 256
+WAITING_OF_IDENTITY = 4096  # at all ports
 INBOX = 8192  # bytes of a talk that may wait: more than its SAYs have
 NO_LONGER = "the talk waits no longer: its caller left, or the port is not served any more"
 
-# Of a service, and of a peer (with "") at a service: how many talks may wait.
-Limits = dict[tuple[Service, str], int]
+# How many talks of a peer ("": of all peers) may wait at a service (None: at all services).
+Limits = dict[tuple[Service | None, str], int]
 
 
 @dataclass
@@ -43,9 +44,11 @@ class Waiting:
     @property
     def counts(self) -> Limits:
         """The numbers that include this talk, and their limits."""
+        identity = f"identity {self.meeting.identity}"
         return {
             (self.service, ""): WAITING_MAX,
-            (self.service, f"identity {self.meeting.identity}"): WAITING_PER_IDENTITY,
+            (self.service, identity): WAITING_PER_IDENTITY,
+            (None, identity): WAITING_OF_IDENTITY,
             (self.service, f"GID {gids.text_of(self.gid)}"): WAITING_PER_GID,
         }
 
@@ -67,7 +70,7 @@ class Talks:
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}
-        self._counts: Counter[tuple[Service, str]] = Counter()  # see Waiting.counts
+        self._counts: Counter[tuple[Service | None, str]] = Counter()  # see Waiting.counts
 
     async def serve(self, channel: Channel, own: Own, settings: Mapping[str, Any]) -> None:
         """Do what the first message of a channel says, until its end. Raises ExchangeError."""
@@ -148,9 +151,8 @@ class Talks:
         for key, most in waiting.counts.items():
             if self._counts[key] >= most:
                 of = f" of {key[1]}" if key[1] else ""
-                raise ExchangeError(
-                    "busy", f"{most} talks{of} wait at port {service.port} already: try again later"
-                )
+                at = f"at port {service.port}" if key[0] else "here"
+                raise ExchangeError("busy", f"{most} talks{of} wait {at} already: try again later")
         self._audit("called", uid=service.channel.uid, identity=meeting.identity, port=service.port)
         number = next(self._numbers)
         self._waiting[number] = waiting

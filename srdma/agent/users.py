@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from weakref import WeakValueDictionary
 
@@ -12,12 +13,13 @@ ROOM_MAX = 16 << 20  # bytes of requests of one user that wait in all its channe
 
 
 class Room:
-    """The requests of one user that wait. used: their bytes."""
+    """The requests of one user that wait. used: their bytes. turn: of their first messages."""
 
-    __slots__ = ("__weakref__", "used")
+    __slots__ = ("__weakref__", "turn", "used")
 
     def __init__(self) -> None:
         self.used = 0
+        self.turn = asyncio.Lock()
 
     @property
     def full(self) -> bool:

@@ -499,6 +499,30 @@ def test_numbers_of_a_restarted_agent() -> None:
         new.take(number, 7)
 
 
+def test_arrivals_of_an_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At all listeners together: a local user can make any number of listeners."""
+    monkeypatch.setattr(admission, "ARRIVALS_OF_IDENTITY", 2)
+    here, other, third = (Mock(uid=7) for _ in range(3))
+    a, b = (Mock(awaited=False, identity=name) for name in "ab")
+    arrivals = Arrivals()
+    first = arrivals.add(here, a)
+    arrivals.add(other, a)
+    assert not arrivals.has_room(third, a) and arrivals.has_room(third, b)
+    arrivals.take(first, 7)
+    assert arrivals.has_room(third, a)
+
+
+def test_looks_at_arrivals_have_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer with too many OFFERs causes no look for each of them."""
+    monkeypatch.setattr(admission, "LOOK_EVERY", PATIENCE)
+    monkeypatch.setattr(admission, "ARRIVALS_PER_IDENTITY", 1)
+    here, a = Mock(uid=7), Mock(awaited=False, identity="a")
+    arrivals = Arrivals()
+    arrivals.add(here, a)
+    assert [arrivals.has_room(here, a) for _ in range(3)] == [False] * 3
+    assert a.stream.connected.call_count == 1
+
+
 def test_arrival_at_a_listener_of_another_user() -> None:
     arrivals, meeting = Arrivals(), Mock(awaited=False)
     number = arrivals.add(Mock(uid=7), meeting)
@@ -510,6 +534,7 @@ def test_arrival_at_a_listener_of_another_user() -> None:
 # RFC 5042 R6.4.1-2
 def test_limits_of_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a listener, and of an identity there. Peers are looked at only if there are too many."""
+    monkeypatch.setattr(admission, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(admission, "ARRIVALS_MAX", 3)
     monkeypatch.setattr(admission, "ARRIVALS_PER_IDENTITY", 2)
     here, other = Mock(uid=7), Mock(uid=7)

@@ -10,11 +10,14 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
+import cbor2
 import pytest
 
 from srdma.agent import client as agent_client
@@ -23,8 +26,12 @@ from srdma.agent.channel import UNSENT_MAX, Channel
 from srdma.agent.client import SystemAgent
 from srdma.agent.policy import Private
 from srdma.agent.service import Service
+from srdma.agent.session import REQUESTS, Session
+from srdma.agent.settings import Identity
+from srdma.agent.tasks import cancelled
 from srdma.agent.worker import Ended
 from srdma.errors import DeviceError
+from srdma.identity import Credentials
 from srdma.keyex import tls
 from srdma.keyex.renew import Renewing
 from srdma.keyex.tls import CHUNK, Outer, Truncated
@@ -70,6 +77,66 @@ def test_program_that_does_not_read_its_channel() -> None:
     *unread, last = asyncio.run(run())
     assert UNSENT_MAX < max(unread) < UNSENT_MAX + 60_100
     assert last == 0
+
+
+def test_program_that_sends_many_requests() -> None:
+    """Other tasks run in between, and all requests are served."""
+    wishes = [{"do": "renew", "wish": n} for n in range(3 * REQUESTS + 1)]
+    left, served = [*wishes], []
+    channel = SimpleNamespace(
+        uid=7, ended=False, take=lambda: left.pop(0) if left else None, watch=lambda _: None
+    )
+
+    async def run() -> None:
+        own = Identity(Credentials(b"", b"", b""), ())
+        house = cast(Any, SimpleNamespace(sessions=None, links=None))
+        session = Session(cast(Channel, channel), lambda: own, house)
+        session._upkeep = cast(Any, SimpleNamespace(wish=served.append))
+        for turn in range(4):
+            before = len(served)
+            session.requests()
+            assert len(served) - before <= REQUESTS
+            if turn < 3:
+                assert not session._bell._rung
+                await session._bell.wait(time.monotonic() + PATIENCE)
+
+    asyncio.run(run())
+    assert served == [request["wish"] for request in wishes]
+
+
+def test_first_messages_of_a_user_take_turns() -> None:
+    """One is served in a pass of the event loop, and one of each other user."""
+    passes = 0
+    served: list[tuple[object, int]] = []
+
+    def audit(_: str, **fields: object) -> None:
+        served.append((fields["uid"], passes))
+
+    async def count() -> NoReturn:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        house = Service(Private(), audit)
+        ends = [socket.socketpair() for _ in range(20)]
+        for number, (ours, theirs) in enumerate(ends):
+            message = cbor2.dumps({"do": "nothing"})
+            ours.send(len(message).to_bytes(4, "big") + message)
+            house.open(theirs, 7 + number % 2)
+        counting = asyncio.ensure_future(count())
+        async with asyncio.timeout(PATIENCE):
+            while len(served) < len(ends):
+                await asyncio.sleep(0)
+        await cancelled(counting)
+        for ours, _ in ends:
+            ours.close()
+        await house.close()
+
+    asyncio.run(run())
+    assert len(set(served)) == len(served) == 20
+    assert len({when for _, when in served}) < 20
 
 
 def test_program_that_reads_late_gets_all_events() -> None:

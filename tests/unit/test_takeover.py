@@ -677,6 +677,22 @@ def test_rejoin_of_another_user(place: Place) -> None:
         one.renews()
 
 
+@pytest.mark.parametrize("do", ["connect", "rotate"])
+def test_wrong_token_costs_no_connection(place: Place, do: str) -> None:
+    """The worker takes 4,096 connections, and a program can name any number of tokens."""
+    place.restart()
+    before = place.worker.connections
+    for number in range(3):
+        changes = {
+            "do": do,
+            "token": bytes([99, number]) * 8,
+            "address": ["127.0.0.1", 1],
+            "age": 0,
+        }
+        assert refusal(place.open(settings_at(place, "client") | changes)) == "worker"
+    assert place.worker.connections == before
+
+
 def test_rejoin_of_a_user_without_rights(place: Place) -> None:
     """The policy grants it nothing: it learns nothing of sessions."""
     place.grant([UID + 1])

@@ -514,7 +514,9 @@ def test_talks_that_wait(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> N
     assert waiting(b) == 0
 
 
-@pytest.mark.parametrize("limit", ["WAITING_PER_IDENTITY", "WAITING_PER_GID", "WAITING_MAX"])
+@pytest.mark.parametrize(
+    "limit", ["WAITING_PER_IDENTITY", "WAITING_PER_GID", "WAITING_MAX", "WAITING_OF_IDENTITY"]
+)
 def test_refusal_names_the_limit(
     b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
@@ -525,11 +527,13 @@ def test_refusal_names_the_limit(
     stranger.send_on(3, talk_of())
     told = decode(stranger.message()[4:])
     of = {
-        "WAITING_PER_IDENTITY": f" of identity {uri('a')}",
-        "WAITING_PER_GID": " of GID 127.0.0.1",
+        "WAITING_MAX": "1 talks wait at port 7000",
+        "WAITING_PER_IDENTITY": f"1 talks of identity {uri('a')} wait at port 7000",
+        "WAITING_PER_GID": "1 talks of GID 127.0.0.1 wait at port 7000",
+        "WAITING_OF_IDENTITY": f"1 talks of identity {uri('a')} wait here",
     }
     assert isinstance(told, ErrorMessage) and told.code == "busy"
-    assert f"1 talks{of.get(limit, '')} wait at port 7000" in told.text
+    assert of[limit] in told.text
     stranger.close()
 
 
