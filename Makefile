@@ -244,7 +244,7 @@ $(RUN_TEST): $(BUILD)/%: %.c $(wildcard tests/e2e/verbs/*.h)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(ALL_LDFLAGS) -Itests/c -o $@ $(filter %.c,$^) \
 		-lrdmacm -libverbs -lcmocka
-$(BUILD)/tests/e2e/verbs/cm: tests/c/support/descriptors.c
+$(BUILD)/tests/e2e/verbs/cm $(BUILD)/tests/e2e/verbs/cm_fork: tests/c/support/descriptors.c
 
 $(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
 		$(wildcard include/srdma/*.h)

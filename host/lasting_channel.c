@@ -254,6 +254,13 @@ int srdma_lasting_fd(const struct srdma_lasting_channel *l)
 	return l->retry.epoll;
 }
 
+void srdma_lasting_close_copies(struct srdma_lasting_channel *l)
+{
+	if (l->channel)
+		close(srdma_channel_fd(l->channel));
+	srdma_retry_close(&l->retry);
+}
+
 void srdma_lasting_close(struct srdma_lasting_channel *l)
 {
 	if (!l)

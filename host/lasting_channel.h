@@ -64,6 +64,10 @@ int srdma_lasting_over(const struct srdma_lasting_channel *l);
  * time to look for an agent, or the channel has ended. Stays the same. */
 int srdma_lasting_fd(const struct srdma_lasting_channel *l);
 
+/* In a child of fork(): closes its copies of the descriptors, which is no end of the
+ * channel, and frees nothing. */
+void srdma_lasting_close_copies(struct srdma_lasting_channel *l);
+
 /* As srdma_channel_close(). NULL is allowed. */
 void srdma_lasting_close(struct srdma_lasting_channel *l);
 

@@ -16,11 +16,17 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 
 	if (!c)
 		return NULL;
+	c->generation = cm_generation();
 	c->rdma.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	if (c->rdma.fd >= 0)
 		return &c->rdma;
 	free(c);
 	return NULL;
+}
+
+int cm_check_channel(const struct rdma_event_channel *channel)
+{
+	return cm_check_own(((const struct cm_channel *)channel)->generation);
 }
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
@@ -96,19 +102,20 @@ static void fill(struct cm_event *e, const struct cm_message *m)
 	};
 }
 
-static int report(struct cm_id *holder, const struct rdma_cm_event *what,
-		  const struct cm_message *message)
+/* NULL: no memory. */
+static struct cm_event *make(struct cm_id *holder,
+			     const struct rdma_cm_event *what,
+			     const struct cm_message *message)
 {
 	struct cm_event *e = calloc(1, sizeof(*e));
 
 	if (!e)
-		return -ENOMEM;
+		return NULL;
 	e->rdma = *what;
 	e->holder = holder;
 	if (message)
 		fill(e, message);
-	put((struct cm_channel *)holder->rdma.channel, e);
-	return 0;
+	return e;
 }
 
 int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
@@ -117,8 +124,14 @@ int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	const struct rdma_cm_event what = { .id = &id->rdma,
 					    .event = type,
 					    .status = status };
+	struct cm_event *e = make(id, &what, message);
 
-	return report(id, &what, message);
+	if (!e)
+		return -ENOMEM;
+	cm_lock();
+	put((struct cm_channel *)id->rdma.channel, e);
+	cm_unlock();
+	return 0;
 }
 
 /* The event of a request of this listener whose caller has left. */
@@ -157,11 +170,15 @@ int cm_report_request(struct cm_id *id)
 		.listen_id = &id->listener->rdma,
 		.event = RDMA_CM_EVENT_CONNECT_REQUEST,
 	};
-	int r = report(id->listener, &what, &id->theirs);
+	struct cm_event *e = make(id->listener, &what, &id->theirs);
 
-	if (!r)
-		drop_left(id->listener);
-	return r;
+	if (!e)
+		return -ENOMEM;
+	cm_lock();
+	put((struct cm_channel *)id->listener->rdma.channel, e);
+	drop_left(id->listener);
+	cm_unlock();
+	return 0;
 }
 
 /* Moves the events of an id from its channel to another. to: NULL drops them. */
@@ -191,7 +208,7 @@ void cm_drop_events(const struct cm_id *id)
 
 void cm_await_acknowledged(struct cm_id *id)
 {
-	while (id->unacknowledged)
+	while (id->unacknowledged || id->held)
 		cm_wait();
 }
 
@@ -213,6 +230,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 
 	if (!event)
 		return cm_fail(EINVAL);
+	if (cm_check_channel(channel))
+		return -1;
 	while (!e) {
 		if (read(channel->fd, &n, sizeof(n)) < 0)
 			return -1;
@@ -265,6 +284,9 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 	struct rdma_event_channel *from = id->channel;
 	const int sync = !channel;
 
+	if (cm_check_own(own->generation) ||
+	    (channel && cm_check_channel(channel)))
+		return -1;
 	if (!channel)
 		channel = rdma_create_event_channel();
 	if (!channel)

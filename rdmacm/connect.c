@@ -108,12 +108,13 @@ static int call(struct cm_id *id)
 	const struct srdma_talk_data data = { bytes,
 					      cm_wire_write(bytes, &id->own) };
 	struct srdma_talk_self self;
+	struct srdma_channel *talk;
 	int r;
 
 	cm_self(&self, id->peer, patterns);
-	r = srdma_talk_call(&id->talk, &self, &peer, &data);
+	r = srdma_talk_call(&talk, &self, &peer, &data);
 	if (!r)
-		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
+		r = cm_id_set_talk(id, talk);
 	if (!r) {
 		watched(id, CM_CALLING, CM_ANSWER_MS);
 		return 0;
@@ -131,7 +132,8 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 	struct cm_id *own = cm_id_of(id);
 	int err;
 
-	cm_lock();
+	if (cm_hold(own))
+		return -1;
 	err = own->state == CM_ROUTED
 		      ? check_param(own, conn_param, CM_REQUEST_PRIVATE)
 		      : EINVAL;
@@ -139,8 +141,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 		compose(own, CM_REQUEST, conn_param);
 		err = call(own);
 	}
-	cm_unlock();
-	return err ? cm_fail(err) : cm_complete(own);
+	return cm_done(own, err) ? -1 : cm_complete(own);
 }
 
 int rdma_establish(struct rdma_cm_id *id)
@@ -149,14 +150,14 @@ int rdma_establish(struct rdma_cm_id *id)
 	struct cm_id *own = cm_id_of(id);
 	int r = -EINVAL;
 
-	cm_lock();
+	if (cm_hold(own))
+		return -1;
 	if (own->state == CM_RESPONDED) {
 		r = cm_say(own, &m);
 		if (!r)
 			own->state = CM_CONNECTED;
 	}
-	cm_unlock();
-	return r ? cm_fail(-r) : 0;
+	return cm_done(own, -r);
 }
 
 /* --- the other end ----------------------------------------------------------------------- */
@@ -214,7 +215,8 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	struct cm_id *own = cm_id_of(id);
 	int err = EINVAL;
 
-	cm_lock();
+	if (cm_hold(own))
+		return -1;
 	if (own->state == CM_IDLE) { /* as the kernel: at any port */
 		cm_address_of(&id->route.addr.src_storage, own->gid, 0);
 		own->state = CM_BOUND;
@@ -225,8 +227,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 				       : CM_BACKLOG;
 		err = serve(own);
 	}
-	cm_unlock();
-	return err ? cm_fail(err) : 0;
+	return cm_done(own, err);
 }
 
 /* Says the own message to a caller. */
@@ -256,32 +257,40 @@ static int accept_request(struct cm_id *id, const struct rdma_conn_param *p)
 int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
 	struct cm_id *own = cm_id_of(id);
+
+	if (cm_hold(own) || cm_done(own, accept_request(own, conn_param)))
+		return -1;
+	return cm_complete(own);
+}
+
+static int reject(struct cm_id *id, const void *data, uint8_t len)
+{
 	int err;
 
-	cm_lock();
-	err = accept_request(own, conn_param);
-	cm_unlock();
-	return err ? cm_fail(err) : cm_complete(own);
+	if (id->state != CM_REQUESTED || len > CM_REJECT_PRIVATE)
+		return EINVAL;
+	id->own = (struct cm_message){ .kind = CM_REJECT,
+				       .reason = CM_BY_CONSUMER };
+	add_private(&id->own, data, len);
+	err = answer(id);
+	cm_id_end_talk(id);
+	id->state = CM_OVER;
+	return err;
+}
+
+void cm_refuse(struct cm_id *id)
+{
+	reject(id, NULL, 0);
 }
 
 int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 		uint8_t private_data_len)
 {
 	struct cm_id *own = cm_id_of(id);
-	int err = EINVAL;
 
-	cm_lock();
-	if (own->state == CM_REQUESTED &&
-	    private_data_len <= CM_REJECT_PRIVATE) {
-		own->own = (struct cm_message){ .kind = CM_REJECT,
-						.reason = CM_BY_CONSUMER };
-		add_private(&own->own, private_data, private_data_len);
-		err = answer(own);
-		cm_id_end_talk(own);
-		own->state = CM_OVER;
-	}
-	cm_unlock();
-	return err ? cm_fail(err) : 0;
+	if (cm_hold(own))
+		return -1;
+	return cm_done(own, reject(own, private_data, private_data_len));
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
@@ -306,12 +315,11 @@ static int disconnect(struct cm_id *id)
 
 int rdma_disconnect(struct rdma_cm_id *id)
 {
-	int err;
+	struct cm_id *own = cm_id_of(id);
 
-	cm_lock();
-	err = disconnect(cm_id_of(id));
-	cm_unlock();
-	return err ? cm_fail(err) : cm_complete(cm_id_of(id));
+	if (cm_hold(own) || cm_done(own, disconnect(own)))
+		return -1;
+	return cm_complete(own);
 }
 
 int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)

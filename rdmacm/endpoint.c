@@ -92,8 +92,11 @@ int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 	struct rdma_cm_id *request;
 	int err;
 
-	if (!listener->sync || listener->state != CM_LISTENING)
-		return cm_fail(EINVAL);
+	if (cm_hold(listener) ||
+	    cm_done(listener, listener->sync && listener->state == CM_LISTENING
+				      ? 0
+				      : EINVAL))
+		return -1;
 	cm_release_event(listen);
 	if (rdma_get_cm_event(listen->channel, &event))
 		return -1;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/addr.h"
 #include "rdmacm/objects.h"
@@ -11,7 +12,7 @@ struct cm_id *cm_ids;
 /* --- life ------------------------------------------------------------------------ */
 
 struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
-			   enum rdma_port_space ps)
+			   enum rdma_port_space ps, int held)
 {
 	static uint64_t serial;
 	struct cm_id *id = calloc(1, sizeof(*id));
@@ -22,10 +23,14 @@ struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 	id->rdma.context = context;
 	id->rdma.ps = ps;
 	id->rdma.qp_type = IBV_QPT_RC;
-	id->serial = ++serial;
+	id->generation = cm_generation();
 	id->deadline = INT64_MAX;
+	id->held = held;
+	cm_lock();
+	id->serial = ++serial;
 	id->next = cm_ids;
 	cm_ids = id;
+	cm_unlock();
 	return id;
 }
 
@@ -38,18 +43,35 @@ static void unlink_id(struct cm_id *id)
 	*at = id->next;
 }
 
-void cm_id_end_talk(struct cm_id *id)
+int cm_id_set_talk(struct cm_id *id, struct srdma_channel *talk)
+{
+	cm_lock();
+	id->talk = talk;
+	cm_unlock();
+	return cm_loop_watch(id, srdma_channel_fd(talk));
+}
+
+/* A child of fork() may have a copy of the descriptor. */
+static void end_talk(struct cm_id *id)
 {
 	if (!id->talk)
 		return;
 	cm_loop_unwatch(srdma_channel_fd(id->talk));
+	shutdown(srdma_channel_fd(id->talk), SHUT_RDWR);
 	srdma_channel_drop(id->talk);
 	id->talk = NULL;
 }
 
+void cm_id_end_talk(struct cm_id *id)
+{
+	cm_lock();
+	end_talk(id);
+	cm_unlock();
+}
+
 void cm_id_forget(struct cm_id *id)
 {
-	cm_id_end_talk(id);
+	end_talk(id);
 	unlink_id(id);
 	free(id);
 }
@@ -66,6 +88,8 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 	struct cm_id *made = NULL;
 	int err = check_space(ps);
 
+	if (channel && cm_check_channel(channel))
+		return -1;
 	if (!err)
 		err = -cm_loop_start();
 	if (err)
@@ -74,11 +98,9 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 		channel = rdma_create_event_channel();
 	if (!channel)
 		return -1;
-	cm_lock();
-	made = cm_device()
-		       ? cm_id_create((struct cm_channel *)channel, context, ps)
-		       : NULL;
-	cm_unlock();
+	if (cm_device())
+		made = cm_id_create((struct cm_channel *)channel, context, ps,
+				    0);
 	if (!made) {
 		if (sync)
 			rdma_destroy_event_channel(channel);
@@ -89,11 +111,13 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 	return 0;
 }
 
-/* Refuses the caller of an id that was not answered. */
-static void refuse(struct cm_id *id)
+/* The loop holds a request of this listener. */
+static int is_arriving(const struct cm_id *listener)
 {
-	if (id->state == CM_REQUESTED)
-		rdma_reject(&id->rdma, NULL, 0);
+	for (const struct cm_id *id = cm_ids; id; id = id->next)
+		if (id->listener == listener && id->held)
+			return 1;
+	return 0;
 }
 
 /* Requests that the program has not got end with their listener. */
@@ -101,6 +125,8 @@ static void forget_requests(const struct cm_id *listener)
 {
 	struct cm_id *id, *next;
 
+	while (is_arriving(listener))
+		cm_wait();
 	for (id = cm_ids; id; id = next) {
 		next = id->next;
 		if (id->listener == listener)
@@ -112,34 +138,48 @@ unsigned cm_id_waiting(const struct cm_id *listener)
 {
 	unsigned n = 0;
 
+	cm_lock();
 	for (const struct cm_id *id = cm_ids; id; id = id->next)
 		n += id->listener == listener && id->talk;
+	cm_unlock();
 	return n;
 }
 
+/* The agent is told. */
+static void end_channels(struct cm_id *id)
+{
+	cm_refuse(id);
+	cm_id_end_talk(id);
+	if (!id->service)
+		return;
+	cm_loop_unwatch(srdma_lasting_fd(id->service));
+	srdma_lasting_close(id->service);
+	id->service = NULL;
+}
+
+/* With the lock. Other threads may still call functions with the id before they
+ * acknowledge its events: these calls fail. */
 static void end(struct cm_id *id)
 {
-	cm_id_end_talk(id);
-	forget_requests(id);
-	if (id->service) {
-		cm_loop_unwatch(srdma_lasting_fd(id->service));
-		srdma_lasting_close(id->service);
-		id->service = NULL;
-	}
 	id->state = CM_OVER;
+	id->left = 1;
+	forget_requests(id);
 	cm_drop_events(id);
 	unlink_id(id);
+	cm_release(id);
+	cm_await_acknowledged(id);
 }
 
 int rdma_destroy_id(struct rdma_cm_id *id)
 {
 	struct cm_id *own = cm_id_of(id);
 
-	refuse(own);
+	if (cm_hold(own))
+		return -1;
 	cm_release_event(id);
+	end_channels(own);
 	cm_lock();
 	end(own);
-	cm_await_acknowledged(own);
 	cm_unlock();
 	if (own->sync)
 		rdma_destroy_event_channel(id->channel);
@@ -173,10 +213,14 @@ enum { PORT_LOW = 32768, PORT_HIGH = 61000 };
 static uint16_t some_port(void)
 {
 	static uint16_t last;
+	uint16_t port;
 
+	cm_lock();
 	last = (uint16_t)(last < PORT_LOW || last + 1 >= PORT_HIGH ? PORT_LOW
 								   : last + 1);
-	return last;
+	port = last;
+	cm_unlock();
+	return port;
 }
 
 int cm_id_attach(struct cm_id *id)
@@ -222,14 +266,13 @@ static int bind_to(struct cm_id *id, const struct sockaddr *a)
 
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	int r;
+	struct cm_id *own = cm_id_of(id);
 
 	if (!addr)
 		return cm_fail(EINVAL);
-	cm_lock();
-	r = bind_to(cm_id_of(id), addr);
-	cm_unlock();
-	return r ? cm_fail(-r) : 0;
+	if (cm_hold(own))
+		return -1;
+	return cm_done(own, -bind_to(own, addr));
 }
 
 /* Returns the status of the event; errors of the call have another way. */
@@ -270,15 +313,15 @@ static int resolve_addr(struct cm_id *id, const struct sockaddr *src,
 int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 		      struct sockaddr *dst_addr, int timeout_ms)
 {
-	int r;
+	struct cm_id *own = cm_id_of(id);
 
 	(void)timeout_ms; /* it takes no time */
 	if (!dst_addr)
 		return cm_fail(EINVAL);
-	cm_lock();
-	r = resolve_addr(cm_id_of(id), src_addr, dst_addr);
-	cm_unlock();
-	return r ? cm_fail(-r) : cm_complete(cm_id_of(id));
+	if (cm_hold(own) ||
+	    cm_done(own, -resolve_addr(own, src_addr, dst_addr)))
+		return -1;
+	return cm_complete(own);
 }
 
 int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
@@ -287,13 +330,13 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	int r = -EINVAL;
 
 	(void)timeout_ms;
-	cm_lock();
+	if (cm_hold(own))
+		return -1;
 	if (own->state == CM_RESOLVED)
 		r = cm_report(own, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
 	if (!r)
 		own->state = CM_ROUTED;
-	cm_unlock();
-	return r ? cm_fail(-r) : cm_complete(own);
+	return cm_done(own, -r) ? -1 : cm_complete(own);
 }
 
 __be16 rdma_get_src_port(struct rdma_cm_id *id)

@@ -1,4 +1,4 @@
-/* The lock of all ids, and the device srdma0. */
+/* The lock of all ids, and the device srdma0, which has a lock of its own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t device_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_context *device;
 static struct ibv_pd *pd;
 static struct srdma_private_self self;
@@ -37,17 +38,23 @@ void cm_changed(void)
 	pthread_cond_broadcast(&changed);
 }
 
+void cm_library_forget(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	pthread_cond_init(&changed, NULL);
+	pthread_mutex_init(&device_lock, NULL);
+	device = NULL;
+	pd = NULL;
+}
+
 /* --- the device --------------------------------------------------------------- */
 
-struct ibv_context *cm_device(void)
+static void open_device(void)
 {
-	struct ibv_device **list;
+	struct ibv_device **list = ibv_get_device_list(NULL);
 
-	if (device)
-		return device;
-	list = ibv_get_device_list(NULL);
 	if (!list)
-		return NULL;
+		return;
 	if (list[0])
 		device = ibv_open_device(list[0]);
 	else
@@ -55,14 +62,33 @@ struct ibv_context *cm_device(void)
 	ibv_free_device_list(list);
 	if (device)
 		srdma_private_self(device, &self);
-	return device;
+}
+
+struct ibv_context *cm_device(void)
+{
+	struct ibv_context *found;
+
+	pthread_mutex_lock(&device_lock);
+	if (!device)
+		open_device();
+	found = device;
+	pthread_mutex_unlock(&device_lock);
+	return found;
 }
 
 struct ibv_pd *cm_pd(void)
 {
-	if (!pd && cm_device())
-		pd = ibv_alloc_pd(device);
-	return pd;
+	struct ibv_context *context = cm_device();
+	struct ibv_pd *found;
+
+	if (!context)
+		return NULL;
+	pthread_mutex_lock(&device_lock);
+	if (!pd)
+		pd = ibv_alloc_pd(context);
+	found = pd;
+	pthread_mutex_unlock(&device_lock);
+	return found;
 }
 
 void cm_own_gid(uint8_t gid[SRDMA_GID_LEN])
@@ -106,9 +132,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 
 	if (!list)
 		return NULL;
-	cm_lock();
 	list[0] = cm_device();
-	cm_unlock();
 	if (num_devices)
 		*num_devices = list[0] != NULL;
 	if (list[0])

@@ -11,7 +11,7 @@
 
 enum { READY_MAX = 64 };
 
-static int epoll = -1, wake = -1;
+static int epoll = -1, wake = -1, started;
 
 int64_t cm_loop_now(void)
 {
@@ -22,9 +22,22 @@ int64_t cm_loop_now(void)
 
 int cm_loop_watch(struct cm_id *id, int fd)
 {
-	struct epoll_event e = { .events = EPOLLIN, .data.u64 = id->serial };
+	struct epoll_event e = { .events = EPOLLIN | EPOLLONESHOT,
+				 .data.u64 = id->serial };
 
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
+}
+
+void cm_loop_rearm(const struct cm_id *id)
+{
+	struct epoll_event e = { .events = EPOLLIN | EPOLLONESHOT,
+				 .data.u64 = id->serial };
+
+	if (id->service)
+		epoll_ctl(epoll, EPOLL_CTL_MOD, srdma_lasting_fd(id->service),
+			  &e);
+	else if (id->talk)
+		epoll_ctl(epoll, EPOLL_CTL_MOD, srdma_channel_fd(id->talk), &e);
 }
 
 void cm_loop_unwatch(int fd)
@@ -42,6 +55,22 @@ void cm_loop_wake(void)
 
 /* --- the thread ---------------------------------------------------------------------- */
 
+/* An id that another thread holds is looked at when it is released. */
+static void advance(struct cm_id *id)
+{
+	int lives;
+
+	id->disarmed = 1;
+	if (id->held)
+		return;
+	id->held = 1;
+	cm_unlock();
+	lives = cm_progress(id);
+	cm_lock();
+	if (lives)
+		cm_release(id);
+}
+
 /* 0: of the eventfd. The id may have ended meanwhile. */
 static void look(uint64_t serial)
 {
@@ -56,16 +85,33 @@ static void look(uint64_t serial)
 	while (id && id->serial != serial)
 		id = id->next;
 	if (id)
-		cm_progress(id);
+		advance(id);
 }
 
-/* Returns the time-out of the next wait. */
+/* Returns ms until the next look at this id. */
+static int64_t tick_one(struct cm_id *id)
+{
+	int64_t ms;
+
+	id->late = id->held;
+	if (id->held || !cm_ticks(id))
+		return INT64_MAX;
+	id->held = 1;
+	cm_unlock();
+	ms = cm_tick(id);
+	cm_lock();
+	cm_release(id);
+	return ms;
+}
+
+/* Returns the time-out of the next wait. An id that the loop holds does not end, so
+ * that the list can be continued from it. */
 static int tick(void)
 {
 	int64_t next = INT64_MAX;
 
 	for (struct cm_id *id = cm_ids; id; id = id->next) {
-		const int64_t ms = cm_tick(id);
+		const int64_t ms = tick_one(id);
 
 		next = ms < next ? ms : next;
 	}
@@ -107,18 +153,33 @@ static int start(void)
 	return -r;
 }
 
+static void close_all(void)
+{
+	if (epoll >= 0)
+		close(epoll);
+	if (wake >= 0)
+		close(wake);
+	epoll = wake = -1;
+}
+
 int cm_loop_start(void)
 {
-	static int started;
-	int r = 0;
+	int r;
 
 	cm_lock();
-	if (!started)
+	r = cm_watch_forks();
+	if (!r && !started)
 		r = start();
 	if (!r)
 		started = 1;
-	else
-		(void)(close(epoll), close(wake));
+	else if (!started)
+		close_all();
 	cm_unlock();
 	return r;
+}
+
+void cm_loop_forget(void)
+{
+	close_all();
+	started = 0;
 }

@@ -1,7 +1,8 @@
 /*
  * The objects behind the handles of librdmacm (docs/run.md 5). Each begins with
- * the structure that programs see. One lock covers all of them. One thread
- * (loop.c) reads what the agent says, and makes events of it.
+ * the structure that programs see. The fields of an id belong to the thread that
+ * holds it (hold.c), but for those that name the lock. One thread (loop.c) reads
+ * what the agent says, and makes events of it.
  */
 #ifndef RDMACM_OBJECTS_H
 #define RDMACM_OBJECTS_H
@@ -44,21 +45,29 @@ struct cm_event;
 struct cm_channel {
 	/* fd: an eventfd that counts the events of the queue */
 	struct rdma_event_channel rdma;
-	struct cm_event *first, *last;
+	unsigned generation;
+	struct cm_event *first, *last; /* with the lock */
 };
 
 struct cm_id {
 	struct rdma_cm_id rdma;
-	struct cm_id *next; /* of all ids */
+	struct cm_id *next; /* of all ids; with the lock */
 	uint64_t serial;    /* name of the id in the loop's epoll */
+	unsigned generation;
+	/* With the lock: 1 while a thread holds the id; 1: the loop was told of its
+	 * descriptor, and is told again after cm_loop_rearm(); 1: the loop has not
+	 * looked at its times. */
+	int held, disarmed, late;
 	enum cm_state state;
 	int sync; /* 1: the channel is of the library, and calls wait */
-	unsigned unacknowledged; /* events that the program has */
+	unsigned
+		unacknowledged; /* events that the program has; with the lock */
 	struct srdma_lasting_channel *service;
-	struct srdma_channel *talk;
-	struct cm_id *listener; /* of this request, until the program has it */
-	unsigned backlog;	/* LISTENING: most requests that wait */
-	int any_port; /* 1: the own port was not chosen by the program */
+	struct srdma_channel *talk; /* the holder changes it, with the lock */
+	/* Of this request, until the program has it; with the lock. */
+	struct cm_id *listener;
+	unsigned backlog; /* LISTENING: most requests that wait */
+	int any_port;	  /* 1: the own port was not chosen by the program */
 	const struct verbs_peer *peer;
 	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
 	struct cm_message own, theirs;
@@ -94,7 +103,7 @@ void cm_unlock(void);
 void cm_wait(void);
 void cm_changed(void);
 /* The context of srdma0, opened by the first call, and its PD, made by the first
- * cm_pd(). NULL, and errno. With the lock. */
+ * cm_pd(). NULL, and errno. They may wait for the worker: without the lock. */
 struct ibv_context *cm_device(void);
 struct ibv_pd *cm_pd(void);
 /* The end of this program, for peers of this entry of the policy, or all of them if it is
@@ -105,6 +114,25 @@ enum { CM_PATTERNS = VERBS_PEERS * VERBS_ALLOWED };
 /* GID of the device. */
 void cm_own_gid(uint8_t gid[SRDMA_GID_LEN]);
 const struct verbs_peer *cm_policy_peer(const uint8_t gid[SRDMA_GID_LEN]);
+/* In a child of fork(): what the parent had is not used any more. */
+void cm_library_forget(void);
+
+/* --- hold.c --------------------------------------------------------------------- */
+
+/* The number of this process: a child of fork() has another one than its parent. */
+unsigned cm_generation(void);
+/* 0; or -1 and EINVAL: an object with this number is that of a parent. */
+int cm_check_own(unsigned generation);
+/* Calls in_child() of this file after each fork(). 0 or -errno. With the lock. */
+int cm_watch_forks(void);
+/* Waits until no other thread holds the id, and holds it. Without the lock. 0; or -1
+ * and EINVAL: as cm_check_own(). */
+int cm_hold(struct cm_id *id);
+/* The id has no holder any more. With the lock. */
+void cm_release(struct cm_id *id);
+/* The same without the lock, at the end of a call. err: 0, or errno of the call.
+ * Returns 0, or -1 and errno. */
+int cm_done(struct cm_id *id, int err);
 
 /* --- address.c ------------------------------------------------------------------ */
 
@@ -118,30 +146,35 @@ int cm_address_any(const struct sockaddr *a);
 
 /* --- channel.c --------------------------------------------------------------------- */
 
+/* As cm_check_own(). */
+int cm_check_channel(const struct rdma_event_channel *channel);
 /* Puts an event into the queue of the id's channel. message: NULL, or of the
- * peer. With the lock, as all below. 0 or -ENOMEM. */
+ * peer. Without the lock. 0 or -ENOMEM. */
 int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	      const struct cm_message *message);
-/* CONNECT_REQUEST of a new id, in place of one whose caller has left. */
+/* CONNECT_REQUEST of a new id, in place of one whose caller has left. Without the
+ * lock. */
 int cm_report_request(struct cm_id *id);
-/* Drops the events of an id that the program has not got. */
+/* Drops the events of an id that the program has not got. With the lock. */
 void cm_drop_events(const struct cm_id *id);
 /* Acknowledges the event that a synchronous id keeps, if there is one. Without
  * the lock. */
 void cm_release_event(struct rdma_cm_id *id);
-/* Waits without the lock until the program has acknowledged the events. */
+/* Waits until the program has acknowledged the events. With the lock. */
 void cm_await_acknowledged(struct cm_id *id);
 
 /* --- id.c --------------------------------------------------------------------------- */
 
-/* A new id, in the list. NULL: no memory. With the lock. */
+/* A new id, in the list. NULL: no memory. held: 1: the caller holds it. */
 struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
-			   enum rdma_port_space ps);
-/* Ends the talk of an id that the program has not got, and frees it. */
+			   enum rdma_port_space ps, int held);
+/* Ends the talk of an id that the program has not got, and frees it. With the lock. */
 void cm_id_forget(struct cm_id *id);
 /* The requests of a listener whose callers wait, and which the program has not
- * got. */
+ * got. Without the lock. */
 unsigned cm_id_waiting(const struct cm_id *listener);
+/* The id has this talk from now on, which the loop watches. 0 or -errno. */
+int cm_id_set_talk(struct cm_id *id, struct srdma_channel *talk);
 /* The id has no talk any more. */
 void cm_id_end_talk(struct cm_id *id);
 /* Gives it the device and its own address. 0 or -errno. */
@@ -160,9 +193,13 @@ void cm_qp_error(struct cm_id *id);
 
 /* Starts the thread, once. 0 or -errno. */
 int cm_loop_start(void);
+/* In a child of fork(): there is no thread. */
+void cm_loop_forget(void);
 /* The loop looks at the talk or service of the id from now on. 0 or -errno. */
 int cm_loop_watch(struct cm_id *id, int fd);
 void cm_loop_unwatch(int fd);
+/* It looks at it again: the loop is told once of each descriptor. */
+void cm_loop_rearm(const struct cm_id *id);
 /* The loop looks at all ids. */
 void cm_loop_wake(void);
 /* ms on the loop's clock. */
@@ -174,11 +211,16 @@ extern struct cm_id *cm_ids;
 
 /* Says a message to the peer of the id's talk. 0 or -errno. */
 int cm_say(const struct cm_id *id, const struct cm_message *m);
+/* Refuses the caller of an id that was not answered. */
+void cm_refuse(struct cm_id *id);
 
 /* --- progress.c ------------------------------------------------------------------------ */
 
-/* Reads what the agent has said about an id. */
-void cm_progress(struct cm_id *id);
+/* Reads what the agent has said about an id that the loop holds. Returns 0 if the id
+ * is no more. */
+int cm_progress(struct cm_id *id);
+/* 1: the id has times or keys to look at. */
+int cm_ticks(const struct cm_id *id);
 /* Looks at times and keys. Returns ms until the next look, INT64_MAX: none. */
 int64_t cm_tick(struct cm_id *id);
 

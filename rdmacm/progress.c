@@ -184,13 +184,14 @@ static int take(struct cm_id *id, uint64_t talk)
 {
 	const char *patterns[CM_PATTERNS];
 	struct srdma_talk_self self;
+	struct srdma_channel *channel;
 	int r;
 
 	id->peer = cm_policy_peer(id->gid);
 	cm_self(&self, id->peer, patterns);
-	r = srdma_talk_answer(&id->talk, &self, talk);
+	r = srdma_talk_answer(&channel, &self, talk);
 	if (!r)
-		r = cm_loop_watch(id, srdma_channel_fd(id->talk));
+		r = cm_id_set_talk(id, channel);
 	return r || id->peer ? r : -EACCES;
 }
 
@@ -206,25 +207,39 @@ static void set_addresses(struct cm_id *id, const struct cm_id *listener,
 		srdma_addr_port(&listener->rdma.route.addr.src_addr));
 }
 
+/* A request that is over is freed. Returns 0. */
+static int forget(struct cm_id *id)
+{
+	cm_lock();
+	cm_id_forget(id);
+	cm_changed();
+	cm_unlock();
+	return 0;
+}
+
 /* A request that is not legal, that run.toml does not permit, or that is one too
- * many ends with its talk. */
+ * many ends with its talk. The loop holds the listener too. */
 static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 {
 	const struct rdma_cm_id *l = &listener->rdma;
 	struct cm_id *id = cm_id_create((struct cm_channel *)l->channel,
-					l->context, l->ps);
+					l->context, l->ps, 1);
 
 	if (!id)
 		return;
 	id->state = CM_ARRIVING;
+	cm_lock();
 	id->listener = listener;
+	cm_unlock();
 	memcpy(id->gid, e->gid, SRDMA_GID_LEN);
 	set_addresses(id, listener, e->port);
 	if (take(id, e->talk) || cm_id_waiting(listener) > listener->backlog ||
 	    cm_id_attach(id) ||
 	    cm_wire_read(&id->theirs, e->peer.data, e->peer.data_len) ||
 	    id->theirs.kind != CM_REQUEST)
-		cm_id_forget(id);
+		forget(id);
+	else
+		cm_done(id, 0);
 }
 
 /* The agent has given the talk to this program, or the caller has left. Returns 0
@@ -235,21 +250,23 @@ static int arrived(struct cm_id *id, const struct srdma_agent_event *e)
 		id->state = CM_REQUESTED;
 		return 1;
 	}
-	cm_id_forget(id);
-	return 0;
+	return forget(id);
 }
 
-static void progress_arriving(struct cm_id *id)
+/* As arrived(). */
+static int progress_arriving(struct cm_id *id)
 {
 	struct srdma_agent_event e;
 	int r = srdma_channel_next(id->talk, &e, 0);
 
-	if (!r) {
-		if (arrived(id, &e))
-			progress_talk(id);
-	} else if (r != -ETIMEDOUT && r != -EINTR) {
-		cm_id_forget(id);
-	}
+	if (r == -ETIMEDOUT || r == -EINTR)
+		return 1;
+	if (r)
+		return forget(id);
+	if (!arrived(id, &e))
+		return 0;
+	progress_talk(id);
+	return 1;
 }
 
 static void progress_service(struct cm_id *id)
@@ -271,14 +288,15 @@ static void progress_service(struct cm_id *id)
 	finish(id, RDMA_CM_EVENT_DEVICE_REMOVAL, r, NULL);
 }
 
-void cm_progress(struct cm_id *id)
+int cm_progress(struct cm_id *id)
 {
+	if (id->state == CM_ARRIVING)
+		return progress_arriving(id);
 	if (id->service)
 		progress_service(id);
-	else if (id->state == CM_ARRIVING)
-		progress_arriving(id);
 	else
 		progress_talk(id);
+	return 1;
 }
 
 /* --- keys and times ------------------------------------------------------------------------ */
@@ -318,6 +336,12 @@ static int64_t await_end(struct cm_id *id)
 		return PARTED_LOOK_MS;
 	disconnected(id);
 	return INT64_MAX;
+}
+
+int cm_ticks(const struct cm_id *id)
+{
+	return id->deadline != INT64_MAX ||
+	       (id->state == CM_CONNECTED && !id->talk);
 }
 
 int64_t cm_tick(struct cm_id *id)

@@ -63,10 +63,12 @@ static int attributes(struct ibv_qp_attr *a, const struct cm_id *id)
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
 		      int *qp_attr_mask)
 {
-	cm_lock();
-	*qp_attr_mask = attributes(qp_attr, cm_id_of(id));
-	cm_unlock();
-	return *qp_attr_mask ? 0 : cm_fail(EINVAL);
+	struct cm_id *own = cm_id_of(id);
+
+	if (cm_hold(own))
+		return -1;
+	*qp_attr_mask = attributes(qp_attr, own);
+	return cm_done(own, *qp_attr_mask ? 0 : EINVAL);
 }
 
 /* --- states ------------------------------------------------------------------------- */
@@ -152,36 +154,51 @@ static int take_pd(const struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 	return a->pd->context == id->verbs ? 0 : cm_fail(EINVAL);
 }
 
+/* A QP in INIT. 0 or errno. */
+static int make_qp(struct ibv_qp **out, struct rdma_cm_id *id,
+		   struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT };
+	int err;
+
+	if (make_cqs(id, attr))
+		return errno;
+	*out = ibv_create_qp_ex(id->verbs, attr);
+	if (!*out)
+		return errno;
+	err = ibv_modify_qp(*out, &init, to_init(&init));
+	if (err)
+		ibv_destroy_qp(*out);
+	return err;
+}
+
+static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	struct rdma_cm_id *rdma = &id->rdma;
+	struct ibv_qp *qp;
+	int err;
+
+	if (rdma->qp || !rdma->verbs || take_pd(rdma, attr))
+		return EINVAL;
+	err = make_qp(&qp, rdma, attr);
+	if (err) {
+		destroy_cqs(rdma);
+		return err;
+	}
+	rdma->qp = qp;
+	rdma->pd = attr->pd;
+	id->qp_num = qp->qp_num;
+	return 0;
+}
+
 int rdma_create_qp_ex(struct rdma_cm_id *id,
 		      struct ibv_qp_init_attr_ex *qp_init_attr)
 {
-	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT };
-	struct ibv_qp *qp = NULL;
-	int err;
+	struct cm_id *own = cm_id_of(id);
 
-	if (id->qp || !id->verbs)
-		return cm_fail(EINVAL);
-	if (take_pd(id, qp_init_attr))
+	if (cm_hold(own))
 		return -1;
-	if (!make_cqs(id, qp_init_attr))
-		qp = ibv_create_qp_ex(id->verbs, qp_init_attr);
-	if (!qp) {
-		err = errno;
-		destroy_cqs(id);
-		return cm_fail(err);
-	}
-	err = ibv_modify_qp(qp, &init, to_init(&init));
-	if (err) {
-		ibv_destroy_qp(qp);
-		destroy_cqs(id);
-		return cm_fail(err);
-	}
-	cm_lock();
-	id->qp = qp;
-	id->pd = qp_init_attr->pd;
-	cm_id_of(id)->qp_num = qp->qp_num;
-	cm_unlock();
-	return 0;
+	return cm_done(own, create_qp(own, qp_init_attr));
 }
 
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
@@ -206,13 +223,13 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	struct ibv_qp *qp;
+	struct cm_id *own = cm_id_of(id);
 
-	cm_lock();
-	qp = id->qp;
+	if (cm_hold(own))
+		return;
+	if (id->qp)
+		ibv_destroy_qp(id->qp);
 	id->qp = NULL;
-	cm_unlock();
-	if (qp)
-		ibv_destroy_qp(qp);
 	destroy_cqs(id);
+	cm_done(own, 0);
 }

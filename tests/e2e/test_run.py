@@ -58,7 +58,11 @@ class Hosts:
         config = self.config(name, **narrowed)
         command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def pair(self, words: list[str], **narrowed: str) -> tuple[Ended, Ended]:
@@ -67,7 +71,7 @@ class Hosts:
         server = self.start("b", [words[0], *port, *words[1:]])
         _listens(server, int(port[1]))
         client = self.start("a", [words[0], *port, *words[1:], "127.0.0.1"], **narrowed)
-        return _end(client), _end(server)
+        return ended(client), ended(server)
 
     def sealed(self) -> list[int]:
         """Packets that were sealed by each worker."""
@@ -91,7 +95,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _end(process: subprocess.Popen[str]) -> Ended:
+def ended(process: subprocess.Popen[str]) -> Ended:
     try:
         out, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -166,7 +170,7 @@ def _runs_protected(hosts: Hosts, words: list[str]) -> None:
 
 def test_device_is_shown(hosts: Hosts) -> None:
     needs("ibv_devinfo")
-    code, out = _end(hosts.start("a", ["ibv_devinfo", "-v"]))
+    code, out = ended(hosts.start("a", ["ibv_devinfo", "-v"]))
     assert code == 0, out
     assert "srdma0" in out
     assert "node_guid:\t\t\t0000:ffff:7f00:0001" in out
@@ -178,7 +182,7 @@ def test_functions(hosts: Hosts, name: str) -> None:
     program = PROGRAMS / name
     if not program.exists():
         pytest.skip(f"no {program}: make host-tests")
-    code, out = _end(hosts.start("a", [str(program)]))
+    code, out = ended(hosts.start("a", [str(program)]))
     assert code == 0, out
 
 
@@ -192,7 +196,7 @@ def test_end_of_the_worker_and_reset(hosts: Hosts, tmp_path: Path) -> None:
         while (line := process.stdout.readline()) != "ready\n":
             assert line, "it has ended"
         worker.process.kill()
-        code, out = _end(process)
+        code, out = ended(process)
     assert code == 0, out
 
 
@@ -251,5 +255,5 @@ def test_killed_peer_ends_the_other(hosts: Hosts) -> None:
         assert client.poll() is None
     server.send_signal(signal.SIGKILL)
     server.communicate()
-    code, out = _end(client)
+    code, out = ended(client)
     assert code not in (0, -signal.SIGKILL), out

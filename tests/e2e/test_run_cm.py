@@ -17,12 +17,11 @@ import pytest
 from srdma import gid
 from tests.e2e.agents import gid_hosts, until
 from tests.e2e.conftest import WAIT
-from tests.e2e.test_run import LIBRARY, Ended, Hosts, _end, needs
+from tests.e2e.test_run import LIBRARY, PROGRAMS, Ended, Hosts, ended, needs
 from tests.keyex_players import Wire
 from tests.ports import free_port
 
 CM = LIBRARY.with_name("librdmacm.so.1")
-FUNCTIONS = Path("build/tests/e2e/verbs/cm")
 RPING = "rping -s -a 127.0.0.2 -p {port}", "rping -c -a 127.0.0.2 -p {port}"
 
 pytestmark = [
@@ -81,7 +80,7 @@ def pair(hosts: Hosts, server: str, client: str, **narrowed: str) -> tuple[Ended
     """A server on b, then a client on a, which may be narrowed."""
     port = free_port()
     listener = listen(hosts, server, port)
-    return _end(start(hosts, "a", client, port, **narrowed)), _end(listener)
+    return ended(start(hosts, "a", client, port, **narrowed)), ended(listener)
 
 
 def runs_protected(hosts: Hosts, server: str, client: str) -> None:
@@ -136,23 +135,49 @@ def test_more_programs(hosts: Hosts, server: str, client: str) -> None:
     runs_protected(hosts, server, client)
 
 
-def test_functions_and_refusals(hosts: Hosts) -> None:
-    if not FUNCTIONS.exists():
-        pytest.skip(f"no {FUNCTIONS}: make host-tests")
-    code, out = _end(hosts.start("a", [str(FUNCTIONS)]))
+def built(name: str) -> list[str]:
+    program = PROGRAMS / name
+    if not program.exists():
+        pytest.skip(f"no {program}: make host-tests")
+    return [str(program)]
+
+
+@pytest.mark.parametrize("name", ["cm", "cm_fork"])
+def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
+    code, out = ended(hosts.start("a", built(name)))
     assert code == 0, out
+
+
+def test_threads_while_the_agent_is_stopped(hosts: Hosts) -> None:
+    agent = hosts.place.agents[0].process
+    signals = {"stop\n": signal.SIGSTOP, "continue\n": signal.SIGCONT}
+    process = hosts.start("a", built("cm_threads"))
+    assert process.stdin
+    assert process.stdout
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if line in signals:
+                agent.send_signal(signals[line])
+                process.stdin.write("\n")
+                process.stdin.flush()
+    finally:
+        agent.send_signal(signal.SIGCONT)
+    code, _ = ended(process)
+    assert code == 0, said
 
 
 def test_server_that_run_toml_does_not_permit(hosts: Hosts) -> None:
     port, before = free_port(), hosts.sealed()
     server = listen(hosts, f"{RPING[0]} -C 1", port)
     client = start(hosts, "a", f"{RPING[1]} -C 1", port, allow="spiffe://test/other")
-    code, out = _end(client)
+    code, out = ended(client)
     assert code != 0
     assert "RDMA_CM_EVENT_CONNECT_ERROR, error -13" in out
     assert hosts.sealed() == before
     server.kill()
-    _end(server)
+    ended(server)
 
 
 @pytest.mark.parametrize(
@@ -173,12 +198,12 @@ def test_client_that_run_toml_does_not_permit(
     assert server.poll() is None
     assert hosts.sealed() == before
     server.kill()
-    _end(server)
+    ended(server)
 
 
 def refuses(hosts: Hosts, port: int, event: str) -> bool:
     """A call fails; by this event, once the server listens."""
-    code, out = _end(start(hosts, "a", f"{RPING[1]} -C 1", port))
+    code, out = ended(start(hosts, "a", f"{RPING[1]} -C 1", port))
     assert code != 0
     return event in out
 
@@ -208,7 +233,7 @@ def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
         number = service.event()["talk"]
         with channel(agent, common | {"do": "answer", "talk": number}) as talk:
             talk.tell({"do": "say", "data": answer})
-            code, out = _end(client)
+            code, out = ended(client)
     assert code != 0
     assert event in out
 
@@ -230,7 +255,7 @@ def test_identity_of_a_listener_is_withdrawn(hosts: Hosts) -> None:
     agent.change('name = "host-b"', 'name = "host-x"')
     try:
         agent.reload()
-        code, out = _end(server)
+        code, out = ended(server)
     finally:
         agent.change('name = "host-x"', 'name = "host-b"')
         agent.reload()
@@ -245,7 +270,7 @@ def test_killed_server_disconnects_the_client(hosts: Hosts) -> None:
     until(lambda: hosts.sealed()[0] > before + 100)
     server.send_signal(signal.SIGKILL)
     server.communicate()
-    _, out = _end(client)
+    _, out = ended(client)
     assert "DISCONNECT EVENT" in out
 
 
@@ -260,9 +285,9 @@ def test_connections_and_listeners_survive_their_agents(hosts: Hosts) -> None:
     after = hosts.sealed()[0]
     until(lambda: hosts.sealed()[0] > after + 100)
     until(lambda: served(hosts, port))
-    code, out = _end(start(hosts, "a", f"{RPING[1]} -C 5", port))
+    code, out = ended(start(hosts, "a", f"{RPING[1]} -C 5", port))
     assert code == 0, out
     server.send_signal(signal.SIGKILL)
     server.communicate()
-    _, out = _end(client)
+    _, out = ended(client)
     assert "DISCONNECT EVENT" in out
