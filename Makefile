@@ -262,7 +262,7 @@ $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 	$(Q)ln -sf $(@F) $(BUILD)/run/libibverbs.so
 # librdmacm: it talks to the agent itself, and uses srdma's libibverbs.
 RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c $(patsubst %,host/%.c,channel \
-	error lasting_channel message retry socket talk))
+	error event_fd lasting_channel message retry socket talk))
 $(RUN_CM): $(RUN_CM_OBJECTS) $(LIB) rdmacm/librdmacm.map $(RUN)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -339,14 +339,14 @@ $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
-$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o
+$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/host/event_fd.o
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
 	-Wl,--wrap=$(f))
 $(C_TESTS): %: %.o $(C_HELPERS) $(CONTROL_PARTS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o,$^) $(filter %.a,$^) \
 		$(if $(findstring /faults/,$@),$(FAULTS) $(C_HELPERS)) \
 		$(if $(HAVE_TLS),-lssl) $(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
 

@@ -2,14 +2,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
+#include "host/event_fd.h"
 #include "rdmacm/objects.h"
 
-/* The eventfd is a semaphore: a read takes one event, waits for it, or fails
- * with EAGAIN if the program has set O_NONBLOCK. */
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
 	struct cm_channel *c = calloc(1, sizeof(*c));
@@ -17,7 +14,7 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	if (!c)
 		return NULL;
 	c->generation = cm_generation();
-	c->rdma.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	c->rdma.fd = srdma_event_fd_open();
 	if (c->rdma.fd >= 0)
 		return &c->rdma;
 	free(c);
@@ -37,26 +34,6 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 /* --- the queue ------------------------------------------------------------------- */
 
-static void count(const struct cm_channel *c)
-{
-	const uint64_t one = 1;
-
-	if (write(c->rdma.fd, &one, sizeof(one)) != sizeof(one))
-		abort(); /* an eventfd that is not full takes it */
-}
-
-/* Takes back one count(), without waiting for it: another thread may have read
- * it. A count that stays is harmless, since who reads it finds no event and reads
- * again (rdma_get_cm_event()): so it is before Linux 5.8, where seccomp does not
- * permit the call, and where the program has closed the descriptor. */
-static void discount(const struct cm_channel *c)
-{
-	uint64_t n;
-	const struct iovec to = { &n, sizeof(n) };
-
-	(void)!preadv2(c->rdma.fd, &to, 1, -1, RWF_NOWAIT);
-}
-
 static void put(struct cm_channel *c, struct cm_event *e)
 {
 	if (c->last)
@@ -64,7 +41,7 @@ static void put(struct cm_channel *c, struct cm_event *e)
 	else
 		c->first = e;
 	c->last = e;
-	count(c);
+	srdma_event_fd_add(c->rdma.fd);
 }
 
 static struct cm_event *pop(struct cm_channel *c)
@@ -158,7 +135,7 @@ static void drop_left(const struct cm_id *listener)
 	*(before ? &before->next : &c->first) = e->next;
 	if (c->last == e)
 		c->last = before;
-	discount(c);
+	srdma_event_fd_take_back(c->rdma.fd);
 	cm_id_forget(cm_id_of(e->rdma.id));
 	free(e);
 }
@@ -191,7 +168,7 @@ static void move_events(const struct cm_id *id, struct cm_channel *to)
 	while ((e = all)) {
 		all = e->next;
 		e->next = NULL;
-		discount(from);
+		srdma_event_fd_take_back(from->rdma.fd);
 		if (e->holder != id)
 			put(from, e);
 		else if (to)

@@ -6,8 +6,7 @@
 
 #include "verbs/objects.h"
 
-/* The eventfd counts the events that were put; a read takes one. It may find none,
- * because its object has ended. */
+/* A read of the descriptor takes one event. Its object may have ended meanwhile. */
 int ibv_get_async_event(struct ibv_context *context,
 			struct ibv_async_event *event)
 {

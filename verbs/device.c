@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "host/event_fd.h"
 #include "host/rdma.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
@@ -158,7 +158,7 @@ static int open_worker(struct verbs_root *root)
 	if (r)
 		return verbs_error(r);
 	srdma_query_device(root->device, &root->attr);
-	root->ctx.context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	root->ctx.context.async_fd = srdma_event_fd_open();
 	/* There is no device file. Programs that share a device duplicate its
 	 * descriptor before ibv_import_device(). */
 	root->ctx.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);

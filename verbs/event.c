@@ -2,15 +2,39 @@
  * Asynchronous events that wait to be read, and the acknowledgements for which the
  * end of an object waits.
  */
-#include <unistd.h>
-
+#include "host/event_fd.h"
 #include "verbs/objects.h"
+
+/* Where the object of an event counts those that were read and those that were
+ * acknowledged: offsets. Other events need no acknowledgement. */
+static const struct counts {
+	enum ibv_event_type type;
+	size_t reported, mutex, cond, completed;
+} counts[] = {
+#define COUNTS(TYPE, OBJECT, COMPLETED)                                        \
+	{                                                                      \
+		IBV_EVENT_##TYPE, offsetof(struct OBJECT, reported),           \
+			offsetof(struct OBJECT, ibv.mutex),                    \
+			offsetof(struct OBJECT, ibv.cond),                     \
+			offsetof(struct OBJECT, ibv.COMPLETED)                 \
+	}
+	COUNTS(QP_LAST_WQE_REACHED, verbs_qp, events_completed),
+	COUNTS(SRQ_LIMIT_REACHED, verbs_srq, events_completed),
+	COUNTS(CQ_ERR, verbs_cq, async_events_completed),
+#undef COUNTS
+};
+
+static const struct counts *counts_of(enum ibv_event_type type)
+{
+	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+		if (counts[i].type == type)
+			return &counts[i];
+	return NULL;
+}
 
 void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
 		     enum ibv_event_type type)
 {
-	const uint64_t one = 1;
-
 	if (e->waits)
 		return;
 	e->event.event_type = type;
@@ -18,22 +42,27 @@ void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
 	e->next = NULL;
 	*root->events_end = e;
 	root->events_end = &e->next;
-	/* The counter of an eventfd does not overflow: a write cannot fail. */
-	(void)!write(root->ctx.context.async_fd, &one, sizeof(one));
+	srdma_event_fd_add(root->ctx.context.async_fd);
 }
 
-void verbs_event_drop(struct verbs_root *root, struct verbs_event *e)
+static void take_out(struct verbs_root *root, struct verbs_event *e)
 {
 	struct verbs_event **at = &root->events;
 
-	if (!e->waits)
-		return;
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
 	if (!e->next)
 		root->events_end = at;
 	e->waits = 0;
+}
+
+void verbs_event_drop(struct verbs_root *root, struct verbs_event *e)
+{
+	if (!e->waits)
+		return;
+	take_out(root, e);
+	srdma_event_fd_take_back(root->ctx.context.async_fd);
 }
 
 void verbs_event_worker_gone(struct verbs_root *root)
@@ -46,27 +75,20 @@ void verbs_event_worker_gone(struct verbs_root *root)
 
 /* --- reading ------------------------------------------------------------------- */
 
-/* Counts an event that was read and must be acknowledged. */
-static void count(const struct ibv_async_event *e)
-{
-	if (e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
-		((struct verbs_qp *)e->element.qp)->reported++;
-	else if (e->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
-		((struct verbs_srq *)e->element.srq)->reported++;
-	else if (e->event_type == IBV_EVENT_CQ_ERR)
-		((struct verbs_cq *)e->element.cq)->reported++;
-}
-
 int verbs_event_take(struct verbs_root *root, struct ibv_async_event *event)
 {
+	const struct counts *c;
 	struct verbs_event *e;
 
 	pthread_mutex_lock(&root->lock);
 	e = root->events;
 	if (e) {
 		*event = e->event;
-		count(event);
-		verbs_event_drop(root, e);
+		c = counts_of(event->event_type);
+		if (c)
+			++*(uint32_t *)((char *)event->element.qp +
+					c->reported);
+		take_out(root, e);
 	}
 	pthread_mutex_unlock(&root->lock);
 	return e != NULL;
@@ -92,21 +114,14 @@ void verbs_acks_wait(const struct verbs_acks *a, uint32_t reported)
 
 void verbs_event_ack(const struct ibv_async_event *event)
 {
-	struct ibv_qp *qp = event->element.qp;
-	struct ibv_srq *srq = event->element.srq;
-	struct ibv_cq *cq = event->element.cq;
+	const struct counts *c = counts_of(event->event_type);
+	char *object = (char *)event->element.qp; /* whatever it is */
 
-	if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
-		verbs_acks_add(&(struct verbs_acks){ &qp->mutex, &qp->cond,
-						     &qp->events_completed },
-			       1);
-	else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
-		verbs_acks_add(&(struct verbs_acks){ &srq->mutex, &srq->cond,
-						     &srq->events_completed },
-			       1);
-	else if (event->event_type == IBV_EVENT_CQ_ERR)
+	if (c)
 		verbs_acks_add(
-			&(struct verbs_acks){ &cq->mutex, &cq->cond,
-					      &cq->async_events_completed },
+			&(struct verbs_acks){
+				(pthread_mutex_t *)(object + c->mutex),
+				(pthread_cond_t *)(object + c->cond),
+				(uint32_t *)(object + c->completed) },
 			1);
 }
