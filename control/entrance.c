@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/addr.h"
 #include "base/time.h"
 #include "control/credentials.h"
 #include "control/frame.h"
@@ -222,13 +223,10 @@ static void plain_address(struct in6_addr *out,
 	const struct sockaddr_in6 *six = (const void *)from;
 	const struct sockaddr_in *four = (const void *)from;
 
-	memset(out, 0, sizeof(*out));
-	if (from->ss_family == AF_INET6) {
+	if (from->ss_family == AF_INET6)
 		*out = six->sin6_addr;
-		return;
-	}
-	memset(out->s6_addr + 10, 0xff, 2);
-	memcpy(out->s6_addr + 12, &four->sin_addr, 4);
+	else
+		srdma_addr_gid_of4(out->s6_addr, &four->sin_addr);
 }
 
 static int is_at(const struct candidate *c, const struct in6_addr *address)

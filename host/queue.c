@@ -16,6 +16,7 @@ _Static_assert((int)SRDMA_QP_MASK_ACCESS == (int)SRDMA_QP_FIELD_ACCESS &&
 			       (int)SRDMA_QP_FIELD_TIMEOUT &&
 		       SRDMA_TIMEOUT_NONE == (unsigned)SRDMA_NO_TIMEOUT,
 	       "MODIFY");
+_Static_assert((int)SRDMA_TIMEOUT_MAX_MS == (int)SRDMA_MAX_TIMEOUT_MS, "time");
 _Static_assert((int)SRDMA_SGE_MAX == (int)SRDMA_MAX_SGES, "SGEs");
 _Static_assert((int)SRDMA_DEPTH_MAX == (int)SRDMA_HOST_MAX_DEPTH, "depth");
 _Static_assert((int)SRDMA_WR_RDMA_WRITE == (int)SRDMA_DESC_WRITE &&

@@ -8,21 +8,17 @@
 #include "base/addr.h"
 #include "port/udp/port_udp.h"
 
-static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
 /* Make *gid of an address of a family. Returns 0 or -EADDRNOTAVAIL. */
 static int make(uint8_t gid[SRDMA_CTL_GID_LEN], int family, const void *address)
 {
 	struct in6_addr six;
 	struct in_addr four;
 
-	if (family == AF_INET6) {
+	if (family == AF_INET6)
 		memcpy(&six, address, sizeof(six));
-	} else {
-		memcpy(six.s6_addr, mapped, sizeof(mapped));
-		memcpy(six.s6_addr + sizeof(mapped), address, sizeof(four));
-	}
-	memcpy(&four, six.s6_addr + sizeof(mapped), sizeof(four));
+	else
+		srdma_addr_gid_of4(six.s6_addr, address);
+	memcpy(&four, six.s6_addr + sizeof(six) - sizeof(four), sizeof(four));
 	if (IN6_IS_ADDR_UNSPECIFIED(&six) || IN6_IS_ADDR_MULTICAST(&six) ||
 	    (IN6_IS_ADDR_V4MAPPED(&six) && !srdma_addr_unicast4(&four)))
 		return -EADDRNOTAVAIL;

@@ -5,8 +5,6 @@
 #include "base/addr.h"
 #include "rdmacm/objects.h"
 
-static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
 int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a)
 {
 	if (a->sa_family == AF_INET6) {
@@ -16,9 +14,7 @@ int cm_address_gid(uint8_t gid[SRDMA_GID_LEN], const struct sockaddr *a)
 	}
 	if (a->sa_family != AF_INET)
 		return -EAFNOSUPPORT;
-	memcpy(gid, mapped, sizeof(mapped));
-	memcpy(gid + sizeof(mapped), &((const struct sockaddr_in *)a)->sin_addr,
-	       4);
+	srdma_addr_gid_of4(gid, &((const struct sockaddr_in *)a)->sin_addr);
 	return 0;
 }
 
@@ -40,12 +36,13 @@ socklen_t cm_address_len(const struct sockaddr *a)
 
 int cm_address_any(const struct sockaddr *a)
 {
-	static const uint8_t zero[SRDMA_GID_LEN];
-	uint8_t gid[SRDMA_GID_LEN];
+	static const struct in_addr any4;
+	static const uint8_t any6[SRDMA_GID_LEN];
+	uint8_t gid[SRDMA_GID_LEN], mapped[SRDMA_GID_LEN];
 
 	if (cm_address_gid(gid, a))
 		return 0;
-	return !memcmp(gid, zero, sizeof(zero)) ||
-	       (!memcmp(gid, mapped, sizeof(mapped)) &&
-		!memcmp(gid + sizeof(mapped), zero, 4));
+	srdma_addr_gid_of4(mapped, &any4);
+	return !memcmp(gid, any6, sizeof(any6)) ||
+	       !memcmp(gid, mapped, sizeof(mapped));
 }

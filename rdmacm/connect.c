@@ -4,6 +4,7 @@
 
 #include "base/addr.h"
 #include "rdmacm/objects.h"
+#include "wire/wire.h"
 
 /* --- messages -------------------------------------------------------------------- */
 
@@ -23,7 +24,7 @@ static int check_param(const struct cm_id *id, const struct rdma_conn_param *p,
 {
 	if (!p)
 		return id->rdma.qp ? 0 : EINVAL;
-	if (!id->rdma.qp && (!p->qp_num || p->qp_num > CM_QPN_MAX))
+	if (!id->rdma.qp && (!p->qp_num || p->qp_num > SRDMA_MAX_QPN))
 		return EINVAL;
 	if (p->private_data_len > private_max ||
 	    (p->private_data_len && !p->private_data))

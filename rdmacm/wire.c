@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "wire/wire.h"
 
 /* Offsets of the fields. */
 enum {
@@ -51,7 +52,7 @@ static int is_legal(const struct cm_message *m)
 {
 	if (m->kind != CM_REQUEST && m->kind != CM_REPLY)
 		return 1;
-	return m->qp_num && m->qp_num <= CM_QPN_MAX &&
+	return m->qp_num && m->qp_num <= SRDMA_MAX_QPN &&
 	       m->responder_resources <= CM_DEPTH_MAX &&
 	       m->initiator_depth <= CM_DEPTH_MAX &&
 	       m->retry_count <= CM_RETRY_MAX &&

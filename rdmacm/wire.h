@@ -22,7 +22,6 @@ enum {
 	CM_REQUEST_PRIVATE = 56,
 	CM_REPLY_PRIVATE = 196,
 	CM_REJECT_PRIVATE = 148,
-	CM_QPN_MAX = 0xffffff,
 	CM_DEPTH_MAX = 16, /* of READs and atomics, as the device has */
 	CM_RETRY_MAX = 7,
 	/* Reasons of a rejection, IBTA 12.6.7.2. */

@@ -8,9 +8,8 @@ enum {
 	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		 IBV_ACCESS_REMOTE_ATOMIC,
 	LEAST_LIMIT_MS = 30000, /* keys for the QP are made meanwhile */
-	MOST_LIMIT_MS = 600000,
-	MOST_TIMEOUT = 31, /* 5 bits */
-	MOST_RETRIES = 7,  /* 3 bits; of rnr_retry: endless */
+	MOST_TIMEOUT = 31,	/* 5 bits */
+	MOST_RETRIES = 7,	/* 3 bits; of rnr_retry: endless */
 	MOST_GRACE_MS = 10000,
 };
 
@@ -30,8 +29,8 @@ static uint32_t limit_of(const struct ibv_qp_attr *a)
 
 	if (!a->timeout || a->rnr_retry == MOST_RETRIES)
 		return SRDMA_TIMEOUT_NONE;
-	if (ms > MOST_LIMIT_MS)
-		return MOST_LIMIT_MS;
+	if (ms > SRDMA_TIMEOUT_MAX_MS)
+		return SRDMA_TIMEOUT_MAX_MS;
 	return ms < LEAST_LIMIT_MS ? LEAST_LIMIT_MS : (uint32_t)ms;
 }
 

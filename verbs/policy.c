@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/addr.h"
+
 /* "10.0.0.0/24" or "fd00::/64"; without bits, one address. 0 or -1. */
 static int read_range(struct verbs_peer *peer, char *text)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 	char *slash = strchr(text, '/'), *end = NULL;
 	unsigned long most = 128, bits;
 	struct in_addr v4;
@@ -15,8 +16,7 @@ static int read_range(struct verbs_peer *peer, char *text)
 	if (slash)
 		*slash = 0;
 	if (inet_pton(AF_INET, text, &v4) == 1) {
-		memcpy(peer->gid, mapped, sizeof(mapped));
-		memcpy(peer->gid + sizeof(mapped), &v4, sizeof(v4));
+		srdma_addr_gid_of4(peer->gid, &v4);
 		most = 32;
 	} else if (inet_pton(AF_INET6, text, peer->gid) != 1) {
 		return -1;

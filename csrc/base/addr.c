@@ -132,6 +132,14 @@ void srdma_addr_of_gid(struct sockaddr_storage *out, const struct in6_addr *gid)
 	}
 }
 
+void srdma_addr_gid_of4(uint8_t gid[16], const struct in_addr *ip)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	memcpy(gid, mapped, sizeof(mapped));
+	memcpy(gid + sizeof(mapped), ip, sizeof(*ip));
+}
+
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port)
 {
 	if (addr->ss_family == AF_INET6)

@@ -39,6 +39,9 @@ int srdma_addr_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 void srdma_addr_of_gid(struct sockaddr_storage *out,
 		       const struct in6_addr *gid);
 
+/* The GID of an IPv4 address, ::ffff:a.b.c.d. */
+void srdma_addr_gid_of4(uint8_t gid[16], const struct in_addr *ip);
+
 /* Ports are in host byte order; addr is AF_INET or AF_INET6. */
 void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
 uint16_t srdma_addr_port(const struct sockaddr *addr);

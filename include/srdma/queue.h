@@ -21,12 +21,14 @@ enum {
 	SRDMA_MESSAGE_MAX = 1073741824, /* 2^30 bytes */
 	SRDMA_DEPTH_MAX = 4096,
 	SRDMA_SGE_MAX = 28, /* entries of a list */
+	SRDMA_TIMEOUT_MAX_MS = 600000,
 };
 
 struct srdma_qp_attr {
-	uint32_t sq, rq;     /* depths, 1 to SRDMA_DEPTH_MAX; 0: 128 */
-	uint32_t timeout_ms; /* of a request, at most 600,000; 0: 30,000 */
-	uint32_t mtu;	     /* payload bytes of a packet, 256 to 4,096; 0: the
+	uint32_t sq, rq; /* depths, 1 to SRDMA_DEPTH_MAX; 0: 128 */
+	/* Of a request, at most SRDMA_TIMEOUT_MAX_MS; 0: 30,000. */
+	uint32_t timeout_ms;
+	uint32_t mtu; /* payload bytes of a packet, 256 to 4,096; 0: the
 			 worker's own */
 };
 
@@ -54,8 +56,9 @@ struct srdma_qp_mod {
 	/* Rights of the peer on this QP: SRDMA_ACCESS_REMOTE_*, or-ed. At first
 	 * all. The rights of a region limit it too. */
 	uint32_t access;
-	/* Time limit of requests that are posted from now on, 1 to 600,000;
-	 * SRDMA_TIMEOUT_NONE: they wait as long as the QP lives. */
+	/* Time limit of requests that are posted from now on, 1 to
+	 * SRDMA_TIMEOUT_MAX_MS; SRDMA_TIMEOUT_NONE: they wait as long as the
+	 * QP lives. */
 	uint32_t timeout_ms;
 };
 

@@ -85,12 +85,25 @@ static void test_address_of_a_gid(void **state)
 	}
 }
 
+static void test_gid_of_an_address(void **state)
+{
+	struct in6_addr gid, expected;
+	struct in_addr ip;
+
+	(void)state;
+	assert_int_equal(inet_pton(AF_INET, "10.1.2.3", &ip), 1);
+	assert_int_equal(inet_pton(AF_INET6, "::ffff:10.1.2.3", &expected), 1);
+	srdma_addr_gid_of4(gid.s6_addr, &ip);
+	assert_memory_equal(&gid, &expected, sizeof(gid));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_link_local_addresses),
 		cmocka_unit_test(test_same_ip_with_other_ports_and_interfaces),
 		cmocka_unit_test(test_address_of_a_gid),
+		cmocka_unit_test(test_gid_of_an_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
