@@ -1,7 +1,6 @@
 /*
  * Functions of librdmacm that srdma does not have (docs/run.md 5): they fail with
- * EOPNOTSUPP. They are rsockets, multicast, SRQs of ids, and enhanced connection
- * establishment.
+ * EOPNOTSUPP. They are rsockets, multicast, and enhanced connection establishment.
  *
  * This file includes no header of librdmacm: the parameters do not matter.
  */
@@ -42,15 +41,9 @@ ABSENT(int, rsocket)
 ABSENT(ssize_t, rwrite)
 ABSENT(ssize_t, rwritev)
 
-ABSENT(int, rdma_create_srq)
-ABSENT(int, rdma_create_srq_ex)
 ABSENT(int, rdma_get_remote_ece)
 ABSENT(int, rdma_join_multicast)
 ABSENT(int, rdma_join_multicast_ex)
 ABSENT(int, rdma_leave_multicast)
 ABSENT(int, rdma_reject_ece)
 ABSENT(int, rdma_set_local_ece)
-
-/* There is no SRQ to destroy. */
-void rdma_destroy_srq(void);
-void rdma_destroy_srq(void) { }

@@ -74,7 +74,7 @@ static void compose(struct cm_id *id, enum cm_kind kind,
 		.flow_control = p->flow_control,
 		.retry_count = retries(p->retry_count),
 		.rnr_retry_count = retries(p->rnr_retry_count),
-		.srq = p->srq,
+		.srq = id->rdma.qp ? id->rdma.qp->srq != NULL : p->srq != 0,
 	};
 	add_private(m, p->private_data, p->private_data_len);
 }

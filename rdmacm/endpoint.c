@@ -62,6 +62,7 @@ int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,
 void rdma_destroy_ep(struct rdma_cm_id *id)
 {
 	rdma_destroy_qp(id);
+	rdma_destroy_srq(id);
 	rdma_destroy_id(id);
 }
 

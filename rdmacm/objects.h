@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 
 #include "host/talk.h"
 #include "rdmacm/wire.h"

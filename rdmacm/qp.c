@@ -180,6 +180,8 @@ static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 
 	if (rdma->qp || !rdma->verbs || take_pd(rdma, attr))
 		return EINVAL;
+	if (!attr->srq)
+		attr->srq = rdma->srq;
 	err = make_qp(&qp, rdma, attr);
 	if (err) {
 		destroy_cqs(rdma);
@@ -218,6 +220,11 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	int r = rdma_create_qp_ex(id, &a);
 
 	qp_init_attr->cap = a.cap;
+	if (!r) { /* as librdmacm: the program sees what was chosen */
+		qp_init_attr->send_cq = a.send_cq;
+		qp_init_attr->recv_cq = a.recv_cq;
+		qp_init_attr->srq = a.srq;
+	}
 	return r;
 }
 

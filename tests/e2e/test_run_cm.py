@@ -142,7 +142,7 @@ def built(name: str) -> list[str]:
     return [str(program)]
 
 
-@pytest.mark.parametrize("name", ["cm", "cm_fork"])
+@pytest.mark.parametrize("name", ["cm", "cm_fork", "cm_srq"])
 def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
     code, out = ended(hosts.start("a", built(name)))
     assert code == 0, out

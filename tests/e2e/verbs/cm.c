@@ -250,20 +250,6 @@ static void test_migration_of_a_listener(void **state)
 
 enum { ROUNDS = 8 };
 
-/* A call of an id without a QP, which the program does not answer. */
-static struct rdma_cm_id *caller_of(struct ends *e, const char *data)
-{
-	struct rdma_conn_param p = { .private_data = data,
-				     .private_data_len = (uint8_t)strlen(data),
-				     .qp_num = 1 };
-	struct rdma_cm_id *id;
-
-	assert_int_equal(rdma_create_id(e->client, &id, NULL, RDMA_PS_TCP), 0);
-	route(id, e->client, "127.0.0.1", e->port);
-	assert_int_equal(rdma_connect(id, &p), 0);
-	return id;
-}
-
 static void test_backlog(void **state)
 {
 	struct rdma_cm_id *first, *second;

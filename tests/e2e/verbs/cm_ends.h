@@ -191,4 +191,18 @@ static inline void end_caller(struct ends *e)
 	e->caller = NULL;
 }
 
+/* A call of an id without a QP, which the program does not answer. */
+static inline struct rdma_cm_id *caller_of(struct ends *e, const char *data)
+{
+	struct rdma_conn_param p = { .private_data = data,
+				     .private_data_len = (uint8_t)strlen(data),
+				     .qp_num = 1 };
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(e->client, &id, NULL, RDMA_PS_TCP), 0);
+	route(id, e->client, "127.0.0.1", e->port);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	return id;
+}
+
 #endif

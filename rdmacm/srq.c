@@ -1,0 +1,56 @@
+/* The SRQ of an id. A QP of the id takes its receives (qp.c). */
+#include <errno.h>
+
+#include "rdmacm/objects.h"
+
+static int create_srq(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || id->srq ||
+	    !id->verbs)
+		return EINVAL;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
+		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+		attr->pd = id->pd;
+	}
+	if (attr->pd->context != id->verbs)
+		return EINVAL;
+	id->srq = ibv_create_srq_ex(id->verbs, attr);
+	return id->srq ? 0 : errno;
+}
+
+int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	struct cm_id *own = cm_id_of(id);
+
+	if (cm_hold(own))
+		return -1;
+	return cm_done(own, create_srq(id, attr));
+}
+
+int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
+		    struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq_init_attr_ex a = {
+		.srq_context = attr->srq_context,
+		.attr = attr->attr,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+		.srq_type = IBV_SRQT_BASIC,
+		.pd = pd,
+	};
+	int r = rdma_create_srq_ex(id, &a);
+
+	attr->attr = a.attr;
+	return r;
+}
+
+/* A SRQ that a QP uses stays. */
+void rdma_destroy_srq(struct rdma_cm_id *id)
+{
+	struct cm_id *own = cm_id_of(id);
+
+	if (cm_hold(own))
+		return;
+	if (id->srq && !ibv_destroy_srq(id->srq))
+		id->srq = NULL;
+	cm_done(own, 0);
+}
