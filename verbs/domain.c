@@ -1,9 +1,12 @@
 /*
  * Thread domains and parent domains (ibv_alloc_parent_domain(3)). A parent domain
  * stands for its PD. Its thread domain has no effect: the library takes its locks
- * in any case.
+ * in any case. Its allocator gives the memory that a QP needs in the program; queues
+ * are memory that the worker shares.
  */
 #include <errno.h>
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "verbs/objects.h"
@@ -38,13 +41,59 @@ int verbs_dealloc_td(struct ibv_td *ibv)
 	return 0;
 }
 
-/* The queues of this library are memory that the worker shares, so that the
- * program's allocators cannot make it. */
+/* --- memory ---------------------------------------------------------------------- */
+
+enum {
+	OF_QP = 1 /* a resource type; the upper 32 bits are RDMA_DRIVER_UNKNOWN */
+};
+
+void *verbs_domain_alloc(struct verbs_pd *pd, size_t len, int *of_program)
+{
+	const struct ibv_parent_domain_init_attr *a = &pd->allocators;
+	void *memory = IBV_ALLOCATOR_USE_DEFAULT;
+
+	if (a->alloc)
+		memory = a->alloc(&pd->ibv, a->pd_context, len,
+				  alignof(max_align_t), OF_QP);
+	*of_program = memory != IBV_ALLOCATOR_USE_DEFAULT;
+	return *of_program ? memory : calloc(1, len);
+}
+
+void verbs_domain_free(struct verbs_pd *pd, void *memory, int of_program)
+{
+	const struct ibv_parent_domain_init_attr *a = &pd->allocators;
+
+	if (!of_program)
+		free(memory);
+	else if (memory)
+		a->free(&pd->ibv, a->pd_context, memory, OF_QP);
+}
+
+/* --- parent domains ---------------------------------------------------------------- */
+
 static int check(const struct ibv_parent_domain_init_attr *attr)
 {
-	if (attr->comp_mask & ~(uint32_t)IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+	const uint32_t mask = attr->comp_mask;
+
+	if (mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))
 		return EOPNOTSUPP;
+	if (mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS &&
+	    !(attr->alloc && attr->free))
+		return EINVAL;
 	return !attr->pd || ((struct verbs_pd *)attr->pd)->parent ? EINVAL : 0;
+}
+
+/* The fields that the program has set. */
+static void keep(struct ibv_parent_domain_init_attr *to,
+		 const struct ibv_parent_domain_init_attr *from)
+{
+	if (from->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+		to->alloc = from->alloc;
+		to->free = from->free;
+	}
+	if (from->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+		to->pd_context = from->pd_context;
 }
 
 struct ibv_pd *
@@ -64,6 +113,7 @@ verbs_alloc_parent_domain(struct ibv_context *context,
 	domain->parent = (struct verbs_pd *)attr->pd;
 	domain->pd = domain->parent->pd;
 	domain->td = (struct verbs_td *)attr->td;
+	keep(&domain->allocators, attr);
 	pthread_mutex_lock(&root->lock);
 	domain->parent->users++;
 	if (domain->td)

@@ -66,6 +66,8 @@ struct verbs_pd {
 	unsigned users;		 /* QPs, SRQs, regions and parent domains */
 	struct verbs_pd *parent; /* NULL: it is no parent domain */
 	struct verbs_td *td;	 /* of a parent domain; NULL: none */
+	/* The program's allocators for a parent domain; `alloc` is NULL if it has none. */
+	struct ibv_parent_domain_init_attr allocators;
 };
 
 struct verbs_mr {
@@ -128,6 +130,7 @@ struct verbs_qp {
 	/* Work request ids of flushed receives that are held, rq places, and 1
 	 * if they are held because the peer is gone (loss.c). */
 	uint64_t *flushed;
+	int flushed_of_program; /* verbs_domain_alloc() */
 	uint32_t held;
 	int peer_gone;
 	struct ibv_qp_attr attr; /* as set by the program */
@@ -166,6 +169,11 @@ int verbs_dealloc_td(struct ibv_td *td);
 struct ibv_pd *
 verbs_alloc_parent_domain(struct ibv_context *context,
 			  struct ibv_parent_domain_init_attr *attr);
+/* Memory of an object of a PD, by the allocator of a parent domain, if it has one. Both
+ * call the program: without the lock. of_program: whose memory it is, for the end. NULL: no
+ * memory. */
+void *verbs_domain_alloc(struct verbs_pd *pd, size_t len, int *of_program);
+void verbs_domain_free(struct verbs_pd *pd, void *memory, int of_program);
 /* Ends a parent domain: 0, or EBUSY. */
 int verbs_dealloc_parent_domain(struct verbs_pd *domain);
 

@@ -207,15 +207,18 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->cap = init->cap;
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
+	qp->flushed = verbs_domain_alloc((struct verbs_pd *)pd,
+					 qp->rq * sizeof(*qp->flushed),
+					 &qp->flushed_of_program);
 	pthread_mutex_lock(&root->lock);
-	qp->flushed = calloc(qp->rq, sizeof(*qp->flushed));
 	err = qp->flushed ? make(qp) : ENOMEM;
 	if (!err)
 		hold(qp, 1);
 	pthread_mutex_unlock(&root->lock);
 	if (!err)
 		return &qp->ibv;
-	free(qp->flushed);
+	verbs_domain_free((struct verbs_pd *)pd, qp->flushed,
+			  qp->flushed_of_program);
 	free(qp);
 	return verbs_null(err);
 }
@@ -239,7 +242,8 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	verbs_batch_free(qp->batch);
-	free(qp->flushed);
+	verbs_domain_free((struct verbs_pd *)ibv->pd, qp->flushed,
+			  qp->flushed_of_program);
 	free(qp);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 enum { REMOTE = 2048, IMM = 0x1234, LONG = 449 };
 
@@ -278,7 +279,10 @@ static void test_parent_domains(void **state)
 		(struct ibv_parent_domain_init_attr){
 			.pd = pd,
 			.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS },
-		EOPNOTSUPP);
+		EINVAL); /* there are none */
+	refuse_domain((struct ibv_parent_domain_init_attr){ .pd = pd,
+							    .comp_mask = 4 },
+		      EOPNOTSUPP);
 	cq.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
 	cq.parent_domain = domain;
 	made = ibv_create_cq_ex(ctx, &cq);
@@ -295,6 +299,77 @@ static void test_parent_domains(void **state)
 	assert_int_equal(ibv_dealloc_td(td), EBUSY);
 	assert_int_equal(ibv_dealloc_pd(domain), 0);
 	assert_int_equal(ibv_dealloc_td(td), 0);
+}
+
+/* An allocator of a parent domain: its answer, and the memory that it has given. */
+struct heap {
+	enum { OWN, DEFAULT, NONE } answer;
+	int live; /* buffers */
+};
+
+static void *give(struct ibv_pd *domain, void *context, size_t size,
+		  size_t alignment, uint64_t resource_type)
+{
+	struct heap *h = context;
+	void *bytes;
+
+	assert_ptr_not_equal(domain, pd);
+	assert_int_equal(resource_type >> 32, 0); /* RDMA_DRIVER_UNKNOWN */
+	if (h->answer != OWN)
+		return h->answer == DEFAULT ? IBV_ALLOCATOR_USE_DEFAULT : NULL;
+	assert_int_equal(posix_memalign(&bytes, alignment, size), 0);
+	memset(bytes, 0, size);
+	h->live++;
+	return bytes;
+}
+
+static void take_back(struct ibv_pd *domain, void *context, void *bytes,
+		      uint64_t resource_type)
+{
+	struct heap *h = context;
+
+	assert_ptr_not_equal(domain, pd);
+	assert_int_equal(resource_type >> 32, 0);
+	h->live--;
+	free(bytes);
+}
+
+static void test_allocators(void **state)
+{
+	struct heap heap = { .answer = NONE };
+	struct ibv_parent_domain_init_attr attr = {
+		.pd = pd,
+		.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+		.alloc = give,
+		.free = take_back,
+		.pd_context = &heap,
+	};
+	struct ibv_pd *domain = ibv_alloc_parent_domain(ctx, &attr);
+	struct ibv_qp_init_attr_ex init;
+	struct ibv_qp *qp;
+	struct pair p;
+
+	(void)state;
+	assert_non_null(domain);
+	open_pair(&p);
+	init = qp_attr(&p);
+	init.pd = domain;
+	REFUSED(ibv_create_qp_ex(ctx, &init), ENOMEM);
+	heap.answer = OWN;
+	qp = ibv_create_qp_ex(ctx, &init);
+	assert_non_null(qp);
+	assert_true(heap.live > 0);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(heap.live, 0);
+	heap.answer = DEFAULT;
+	qp = ibv_create_qp_ex(ctx, &init);
+	assert_non_null(qp);
+	assert_int_equal(heap.live, 0);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(heap.live, 0);
+	assert_int_equal(ibv_dealloc_pd(domain), 0);
+	close_pair(&p);
 }
 
 /* --- batches. In the state ERR requests are accepted and flushed ----------------------- */
@@ -671,6 +746,7 @@ int main(void)
 		cmocka_unit_test(test_illegal_qps),
 		cmocka_unit_test(test_qp_without_operations),
 		cmocka_unit_test(test_parent_domains),
+		cmocka_unit_test(test_allocators),
 		cmocka_unit_test(test_batches_that_fail),
 		cmocka_unit_test(test_batch_without_beginning),
 		cmocka_unit_test(test_batch_is_posted_as_a_whole),
