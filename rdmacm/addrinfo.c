@@ -43,14 +43,7 @@ static int set_types(struct rdma_addrinfo *r, const struct rdma_addrinfo *h)
 
 /* --- resolution -------------------------------------------------------------------- */
 
-static int error_of(int eai)
-{
-	return eai == EAI_SYSTEM   ? errno
-	       : eai == EAI_MEMORY ? ENOMEM
-	       : eai == EAI_AGAIN  ? EAGAIN
-				   : ENODATA;
-}
-
+/* 0 or EAI_*; with EAI_SYSTEM errno, as getaddrinfo(3). */
 static int find(struct rdma_addrinfo *r, const char *node, const char *service,
 		const struct rdma_addrinfo *h)
 {
@@ -66,7 +59,7 @@ static int find(struct rdma_addrinfo *r, const char *node, const char *service,
 	int e = getaddrinfo(node, service, &hints, &found);
 
 	if (e)
-		return error_of(e);
+		return e;
 	r->ai_family = found->ai_family;
 	if (passive)
 		e = copy_address(&r->ai_src_addr, &r->ai_src_len,
@@ -77,10 +70,10 @@ static int find(struct rdma_addrinfo *r, const char *node, const char *service,
 				 found->ai_addr, found->ai_addrlen) ||
 		    copy_name(&r->ai_dst_canonname, found->ai_canonname);
 	freeaddrinfo(found);
-	return e ? ENOMEM : 0;
+	return e ? EAI_MEMORY : 0;
 }
 
-/* Addresses that the program has. */
+/* Addresses that the program has. 0 or EAI_MEMORY. */
 static int take_hints(struct rdma_addrinfo *r, const struct rdma_addrinfo *h)
 {
 	int e = 0;
@@ -91,18 +84,21 @@ static int take_hints(struct rdma_addrinfo *r, const struct rdma_addrinfo *h)
 	if (!e && h->ai_dst_len && !r->ai_dst_addr)
 		e = copy_address(&r->ai_dst_addr, &r->ai_dst_len,
 				 h->ai_dst_addr, h->ai_dst_len);
-	return e ? ENOMEM : 0;
+	return e ? EAI_MEMORY : 0;
 }
 
+/* As rdma_getaddrinfo(3): 0; -1, and errno; or EAI_*. */
 static int fill(struct rdma_addrinfo *r, const char *node, const char *service,
 		const struct rdma_addrinfo *h)
 {
-	int err = set_types(r, h);
+	int e = set_types(r, h);
 
+	if (e)
+		return cm_fail(e);
 	r->ai_flags = h->ai_flags;
-	if (!err && (node || service))
-		err = find(r, node, service, h);
-	return err ? err : take_hints(r, h);
+	if (node || service)
+		e = find(r, node, service, h);
+	return e ? e : take_hints(r, h);
 }
 
 int rdma_getaddrinfo(const char *node, const char *service,
@@ -111,20 +107,20 @@ int rdma_getaddrinfo(const char *node, const char *service,
 {
 	static const struct rdma_addrinfo none;
 	struct rdma_addrinfo *r;
-	int err;
+	int e;
 
 	if (!node && !service && !hints)
 		return cm_fail(EINVAL);
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -1;
-	err = fill(r, node, service, hints ? hints : &none);
-	if (!err) {
+	e = fill(r, node, service, hints ? hints : &none);
+	if (!e) {
 		*res = r;
 		return 0;
 	}
 	rdma_freeaddrinfo(r);
-	return cm_fail(err);
+	return e;
 }
 
 void rdma_freeaddrinfo(struct rdma_addrinfo *res)

@@ -14,7 +14,7 @@
 /* clang-format off */
 #define ABSENT(NAME)                                                           \
 	int NAME(void);                                                        \
-	int NAME(void) { return EOPNOTSUPP; }
+	int NAME(void) { return errno = EOPNOTSUPP; }
 #define ABSENT_POINTER(NAME)                                                   \
 	void *NAME(void);                                                      \
 	void *NAME(void) { errno = EOPNOTSUPP; return NULL; }

@@ -61,7 +61,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	users = channel->refcnt;
 	pthread_mutex_unlock(&root->lock);
 	if (users)
-		return EBUSY;
+		return verbs_result(EBUSY);
 	release((struct verbs_channel *)channel);
 	return 0;
 }

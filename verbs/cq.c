@@ -72,7 +72,7 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	}
 	pthread_mutex_unlock(&root->lock);
 	if (users)
-		return EBUSY;
+		return verbs_result(EBUSY);
 	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
 					      &ibv->comp_events_completed },
 			cq->events);
@@ -137,7 +137,7 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 	if (!err)
 		ibv->cqe = cqe;
 	pthread_mutex_unlock(&root->lock);
-	return err;
+	return verbs_result(err);
 }
 
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)

@@ -206,8 +206,10 @@ int ibv_close_device(struct ibv_context *context)
 {
 	struct verbs_root *root = verbs_root_of(context);
 
-	if (root->pds)
-		return EBUSY;
+	if (root->pds) {
+		errno = EBUSY;
+		return -1;
+	}
 	release(root);
 	return 0;
 }
@@ -267,7 +269,7 @@ static int query_port(struct ibv_context *context, uint8_t port_num,
 
 	(void)context;
 	if (port_num != 1)
-		return EINVAL;
+		return verbs_result(EINVAL);
 	memset(attr, 0, len);
 	memcpy(attr, &found, len < sizeof(found) ? len : sizeof(found));
 	return 0;
@@ -307,7 +309,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 				       .gid_type = IBV_GID_TYPE_ROCE_V2 };
 
 	if (flags || bad_index(port_num, gid_index))
-		return EINVAL;
+		return verbs_result(EINVAL);
 	ibv_query_gid(context, 1, 0, &found.gid);
 	memcpy(entry, &found,
 	       entry_size < sizeof(found) ? entry_size : sizeof(found));

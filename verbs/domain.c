@@ -36,7 +36,7 @@ int verbs_dealloc_td(struct ibv_td *ibv)
 	users = td->users;
 	pthread_mutex_unlock(&root->lock);
 	if (users)
-		return EBUSY;
+		return verbs_result(EBUSY);
 	free(td);
 	return 0;
 }
@@ -136,7 +136,7 @@ int verbs_dealloc_parent_domain(struct verbs_pd *domain)
 	}
 	pthread_mutex_unlock(&root->lock);
 	if (users)
-		return EBUSY;
+		return verbs_result(EBUSY);
 	free(domain);
 	return 0;
 }

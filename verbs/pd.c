@@ -47,7 +47,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
 		free(pd);
-	return verbs_error(r);
+	return verbs_result(verbs_error(r));
 }
 
 /* --- regions --------------------------------------------------------------------- */
@@ -155,5 +155,5 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
 		free(mr);
-	return verbs_error(r);
+	return verbs_result(verbs_error(r));
 }

@@ -235,7 +235,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 		hold(qp, -1);
 	pthread_mutex_unlock(&root->lock);
 	if (err)
-		return err;
+		return verbs_result(err);
 	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
 					      &ibv->events_completed },
 			qp->reported);
@@ -388,7 +388,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int attr_mask)
 	pthread_mutex_lock(&root->lock);
 	err = modify((struct verbs_qp *)ibv, attr, attr_mask);
 	pthread_mutex_unlock(&root->lock);
-	return err;
+	return verbs_result(err);
 }
 
 int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int attr_mask,

@@ -100,7 +100,7 @@ int ibv_destroy_srq(struct ibv_srq *ibv)
 	int err = end(srq);
 
 	if (err)
-		return err;
+		return verbs_result(err);
 	verbs_acks_wait(&(struct verbs_acks){ &ibv->mutex, &ibv->cond,
 					      &ibv->events_completed },
 			srq->reported);
@@ -119,9 +119,9 @@ int ibv_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr,
 	struct verbs_root *root = verbs_root_of(ibv->context);
 
 	if (srq_attr_mask & ~IBV_SRQ_LIMIT)
-		return EOPNOTSUPP; /* the size stays */
+		return verbs_result(EOPNOTSUPP); /* the size stays */
 	if (srq_attr_mask && attr->srq_limit > srq->attr.max_wr)
-		return EINVAL;
+		return verbs_result(EINVAL);
 	pthread_mutex_lock(&root->lock);
 	if (srq_attr_mask)
 		srq->attr.srq_limit = attr->srq_limit;

@@ -2,6 +2,7 @@
 #ifndef VERBS_VERBS_H
 #define VERBS_VERBS_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 
@@ -9,6 +10,15 @@
 static inline int verbs_error(int rc)
 {
 	return -rc;
+}
+
+/* The result of a function that returns errno. It sets errno too if it failed, as the
+ * system calls of other libraries do: programs print it. */
+static inline int verbs_result(int err)
+{
+	if (err)
+		errno = err;
+	return err;
 }
 
 /* NULL, and errno. */

@@ -6,6 +6,7 @@
 #include "cm_ends.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -641,7 +642,10 @@ static void test_names(void **state)
 	rdma_freeaddrinfo(found);
 	hints.ai_flags = RAI_NUMERICHOST;
 	assert_int_equal(rdma_getaddrinfo("no number", "7000", &hints, &found),
-			 -1);
+			 EAI_NONAME);
+	assert_int_equal(
+		rdma_getaddrinfo("127.0.0.1", "no service", NULL, &found),
+		EAI_SERVICE);
 	list = rdma_get_devices(&n);
 	assert_int_equal(n, 1);
 	assert_null(list[1]);

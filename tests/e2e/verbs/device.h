@@ -34,7 +34,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	if (ibv_close_device(ctx) != EBUSY || ibv_dealloc_pd(pd))
+	if (ibv_close_device(ctx) != -1 || errno != EBUSY || ibv_dealloc_pd(pd))
 		return -1;
 	return ibv_close_device(ctx);
 }

@@ -123,11 +123,23 @@ static void open_queues(struct queues *q)
 	assert_non_null(q->qp);
 }
 
+/* A function that returns errno sets it too. */
+static void refused(int result, int err)
+{
+	assert_int_equal(result, err);
+	assert_int_equal(errno, err);
+	errno = 0;
+}
+
 static void close_queues(struct queues *q)
 {
-	assert_int_equal(ibv_destroy_comp_channel(q->channel), EBUSY);
-	assert_int_equal(ibv_destroy_cq(q->cq), EBUSY);
-	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	errno = 0;
+	refused(ibv_destroy_comp_channel(q->channel), EBUSY);
+	refused(ibv_destroy_cq(q->cq), EBUSY);
+	refused(ibv_dealloc_pd(pd), EBUSY);
+	refused(ibv_resize_cq(q->cq, 0), EINVAL);
+	refused(to(q->qp, IBV_QPS_RTS), EINVAL);
+	refused(ibv_set_ece(q->qp, NULL), EOPNOTSUPP);
 	assert_int_equal(ibv_destroy_qp(q->qp), 0);
 	assert_int_equal(ibv_destroy_cq(q->cq), 0);
 	assert_int_equal(ibv_destroy_comp_channel(q->channel), 0);
