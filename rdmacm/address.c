@@ -34,15 +34,29 @@ socklen_t cm_address_len(const struct sockaddr *a)
 					: sizeof(struct sockaddr_in);
 }
 
-int cm_address_any(const struct sockaddr *a)
+/* 1: a is v4, also as a mapped address, or v6. */
+static int is_either(const struct sockaddr *a, const struct in_addr *v4,
+		     const struct in6_addr *v6)
 {
-	static const struct in_addr any4;
-	static const uint8_t any6[SRDMA_GID_LEN];
 	uint8_t gid[SRDMA_GID_LEN], mapped[SRDMA_GID_LEN];
 
 	if (cm_address_gid(gid, a))
 		return 0;
-	srdma_addr_gid_of4(mapped, &any4);
-	return !memcmp(gid, any6, sizeof(any6)) ||
+	srdma_addr_gid_of4(mapped, v4);
+	return !memcmp(gid, v6, sizeof(gid)) ||
 	       !memcmp(gid, mapped, sizeof(mapped));
+}
+
+int cm_address_any(const struct sockaddr *a)
+{
+	const struct in_addr v4 = { htonl(INADDR_ANY) };
+
+	return is_either(a, &v4, &in6addr_any);
+}
+
+int cm_address_localhost(const struct sockaddr *a)
+{
+	const struct in_addr v4 = { htonl(INADDR_LOOPBACK) };
+
+	return is_either(a, &v4, &in6addr_loopback);
 }

@@ -96,6 +96,7 @@ static int fill(struct rdma_addrinfo *r, const char *node, const char *service,
 	if (e)
 		return cm_fail(e);
 	r->ai_flags = h->ai_flags;
+	r->ai_family = h->ai_family;
 	if (node || service)
 		e = find(r, node, service, h);
 	return e ? e : take_hints(r, h);

@@ -254,7 +254,8 @@ static int bind_to(struct cm_id *id, const struct sockaddr *a)
 	if (r)
 		return r;
 	cm_own_gid(here);
-	if (!cm_address_any(a) && memcmp(gid, here, sizeof(gid)))
+	if (!cm_address_any(a) && !cm_address_localhost(a) &&
+	    memcmp(gid, here, sizeof(gid)))
 		return -ENODEV;
 	memcpy(&own->src_storage, a, cm_address_len(a));
 	if (!cm_address_any(a))

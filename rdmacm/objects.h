@@ -144,6 +144,8 @@ void cm_address_of(struct sockaddr_storage *a, const uint8_t gid[SRDMA_GID_LEN],
 socklen_t cm_address_len(const struct sockaddr *a);
 /* 1: 0.0.0.0 or ::. */
 int cm_address_any(const struct sockaddr *a);
+/* 1: 127.0.0.1 or ::1. */
+int cm_address_localhost(const struct sockaddr *a);
 
 /* --- channel.c --------------------------------------------------------------------- */
 

@@ -51,6 +51,32 @@ static void test_any_address(void **state)
 	assert_false(cm_address_any((struct sockaddr *)&in6));
 }
 
+static void test_localhost(void **state)
+{
+	const struct {
+		const char *text;
+		int family, localhost;
+	} rows[] = { { "127.0.0.1", AF_INET, 1 }, { "127.0.0.2", AF_INET, 0 },
+		     { "0.0.0.0", AF_INET, 0 },	  { "::1", AF_INET6, 1 },
+		     { "::2", AF_INET6, 0 },	  { "::", AF_INET6, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct sockaddr_in in = { .sin_family = AF_INET };
+		struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+		const int four = rows[i].family == AF_INET;
+
+		assert_int_equal(inet_pton(rows[i].family, rows[i].text,
+					   four ? (void *)&in.sin_addr
+						: (void *)&in6.sin6_addr),
+				 1);
+		assert_int_equal(
+			cm_address_localhost(four ? (struct sockaddr *)&in
+						  : (struct sockaddr *)&in6),
+			rows[i].localhost);
+	}
+}
+
 static void test_other_families(void **state)
 {
 	const struct sockaddr a = { .sa_family = AF_UNIX };
@@ -59,6 +85,7 @@ static void test_other_families(void **state)
 	(void)state;
 	assert_int_equal(cm_address_gid(gid, &a), -EAFNOSUPPORT);
 	assert_false(cm_address_any(&a));
+	assert_false(cm_address_localhost(&a));
 }
 
 int main(void)
@@ -66,6 +93,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gids_become_addresses),
 		cmocka_unit_test(test_any_address),
+		cmocka_unit_test(test_localhost),
 		cmocka_unit_test(test_other_families),
 	};
 

@@ -450,6 +450,29 @@ static void test_no_address(void **state)
 	rdma_destroy_event_channel(c);
 }
 
+/* Programs that look for the device of this host bind to it. */
+static void test_localhost_is_the_own_gid(void **state)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct sockaddr_in6 in = { .sin6_family = AF_INET6,
+				   .sin6_addr = in6addr_loopback,
+				   .sin6_port = htons(7001) };
+	const struct sockaddr_in own = address("127.0.0.1", 7001);
+	const struct sockaddr_in *found;
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&in), 0);
+	found = (const struct sockaddr_in *)rdma_get_local_addr(id);
+	assert_int_equal(found->sin_family, AF_INET);
+	assert_int_equal(found->sin_addr.s_addr, own.sin_addr.s_addr);
+	assert_int_equal(found->sin_port, own.sin_port);
+	assert_non_null(id->verbs);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
+}
+
 /* A GID that run.toml has, and the agent's policy has not. */
 static void test_peer_without_agent(void **state)
 {
@@ -626,6 +649,7 @@ static void test_request_without_a_channel(void **state)
 static void test_names(void **state)
 {
 	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE }, *found;
+	struct sockaddr_in at = address("127.0.0.1", 7000);
 	struct ibv_context **list;
 	int n;
 
@@ -639,6 +663,13 @@ static void test_names(void **state)
 	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7000", NULL, &found),
 			 0);
 	assert_non_null(found->ai_dst_addr);
+	rdma_freeaddrinfo(found);
+	hints.ai_family = AF_INET; /* of an address that the program has */
+	hints.ai_src_addr = any(&at);
+	hints.ai_src_len = sizeof(at);
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, &hints, &found), 0);
+	assert_int_equal(found->ai_family, AF_INET);
+	assert_non_null(found->ai_src_addr);
 	rdma_freeaddrinfo(found);
 	hints.ai_flags = RAI_NUMERICHOST;
 	assert_int_equal(rdma_getaddrinfo("no number", "7000", &hints, &found),
@@ -675,6 +706,7 @@ int main(void)
 		cmocka_unit_test(test_port_in_use),
 		cmocka_unit_test(test_any_port_of_an_address),
 		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_localhost_is_the_own_gid),
 		cmocka_unit_test(test_no_address),
 		cmocka_unit_test(test_peer_without_agent),
 		cmocka_unit_test(test_parameters),
