@@ -15,7 +15,7 @@
 enum {
 	VERBS_QP_BUCKETS = 256,
 	VERBS_BATCH = 64, /* completions taken at once */
-	VERBS_CQE_MAX = 65536,
+	VERBS_CQE_MAX = 1 << 20,
 	/* Records of a leg: the depths of all QPs of a PD. */
 	VERBS_RING = 16384,
 };
