@@ -83,7 +83,7 @@ endif
 ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
-C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs rdmacm include/srdma \
+C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs verbs/preload rdmacm include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host verbs rdmacm include examples offload control srdma bench attack)
@@ -96,6 +96,7 @@ HOST := $(BUILD)/libsrdma-host.a
 # libibverbs for unmodified programs (docs/run.md), in a folder of its own.
 RUN := $(BUILD)/run/libibverbs.so.1
 RUN_CM := $(BUILD)/run/librdmacm.so.1
+RUN_FILE := $(BUILD)/run/libsrdma-device.so.1
 # The host library for programs in C.
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
@@ -270,7 +271,12 @@ $(RUN_CM): $(RUN_CM_OBJECTS) $(LIB) rdmacm/librdmacm.map $(RUN)
 		-Wl,--version-script=rdmacm/librdmacm.map $(if $(SANITIZE),,-Wl,-z,defs) \
 		-o $@ $(filter %.o %.a %.so.1,$^) -lcbor
 	$(Q)ln -sf $(@F) $(BUILD)/run/librdmacm.so
-run: $(if $(HAVE_VERBS),$(if $(HAVE_CBOR),$(RUN) $(RUN_CM)))
+# The device file that programs look for.
+$(RUN_FILE): $(call objects,verbs/preload/device_file.c)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^
+run: $(if $(HAVE_VERBS),$(if $(HAVE_CBOR),$(RUN) $(RUN_CM) $(RUN_FILE)))
 	@:
 
 LADDER := $(BUILD)/bench/ladder
@@ -378,7 +384,7 @@ install: $(if $(HAVE_CBOR),$(SO) run $(OFFLOAD) $(if $(HAVE_TLS),$(CONTROL),with
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
-	$(if $(HAVE_VERBS),install -D -m 755 -t $(DESTDIR)$(LIBDIR)/srdma/run $(RUN) $(RUN_CM))
+	$(if $(HAVE_VERBS),install -D -m 755 -t $(DESTDIR)$(LIBDIR)/srdma/run $(RUN) $(RUN_CM) $(RUN_FILE))
 	$(if $(HAVE_VERBS),ln -sf $(notdir $(RUN)) $(DESTDIR)$(LIBDIR)/srdma/run/libibverbs.so)
 	$(if $(HAVE_VERBS),ln -sf $(notdir $(RUN_CM)) $(DESTDIR)$(LIBDIR)/srdma/run/librdmacm.so)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \

@@ -25,7 +25,8 @@ VARIABLE = "SRDMA_RUN"
 SIZE_MAX = 16_383  # bytes of the variable
 PEERS_MAX, ALLOWED_MAX = 64, 16  # of entries, of identities in one
 KEYS, PEER_KEYS = {"worker", "agent", "identity", "peer"}, {"gid", "allow"}
-LIBRARIES = "librdmacm.so.1", "libibverbs.so.1"
+LIBRARIES = "librdmacm.so.1", "libibverbs.so.1"  # the system may have them, too
+PRELOADED = (*LIBRARIES, "libsrdma-device.so.1")
 # A program that loads libraries and prints the files that it has mapped.
 LOAD = """
 import ctypes, sys
@@ -93,7 +94,7 @@ def find_library() -> Path:
         if not _missing(folder):
             return folder
     raise LocalError(
-        f"{' and '.join(LIBRARIES)} of srdma not found: build them by `make run`, or install them "
+        f"{' and '.join(PRELOADED)} of srdma not found: build them by `make run`, or install them "
         "by `make install`"
     )
 
@@ -121,7 +122,7 @@ def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
     made["LD_LIBRARY_PATH"] = ":".join(
         filter(None, (str(library), os.environ.get("LD_LIBRARY_PATH")))
     )
-    ours = [str(library / name) for name in LIBRARIES]
+    ours = [str(library / name) for name in PRELOADED]
     made["LD_PRELOAD"] = ":".join(filter(None, (*ours, os.environ.get("LD_PRELOAD"))))
     return made
 
@@ -131,7 +132,7 @@ def environment(policy: RunPolicy, library: Path) -> dict[str, str]:
 
 def _missing(folder: Path) -> str:
     """The first library that a folder lacks, or ""."""
-    return next((name for name in LIBRARIES if not (folder / name).is_file()), "")
+    return next((name for name in PRELOADED if not (folder / name).is_file()), "")
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:

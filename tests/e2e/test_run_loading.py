@@ -16,6 +16,15 @@ PROGRAM = ["/usr/bin/python3", str(Path(__file__).parent / "verbs" / "load_at_ru
 # Where libibverbs of the system looks for devices and drivers.
 ELSEWHERE = ("/dev/infiniband", "/sys/class/infiniband", "/etc/libibverbs.d", "/libibverbs/")
 
+# Whether each path has a character device, and may be read and written.
+DEVICE_FILE = """
+import json, os, stat
+def found(path):
+    return os.path.exists(path) and stat.S_ISCHR(os.stat(path).st_mode)
+paths = {"device": "/dev/infiniband/uverbs0", "null": "/dev/null", "other": "/dev/uverbs0"}
+print(json.dumps({k: [found(p), os.access(p, os.R_OK | os.W_OK)] for k, p in paths.items()}))
+"""
+
 pytestmark = test_run.pytestmark
 run_hosts = test_run.hosts
 
@@ -32,6 +41,12 @@ def test_program_that_loads_the_library_at_run_time(run_hosts: Hosts) -> None:
         pytest.skip("the system has no libibverbs.so: apt-get install libibverbs-dev")
     found = json.loads(_output(run_hosts, PROGRAM))
     assert found == {"devices": ["srdma0"], "libraries": [str(LIBRARY.resolve())]}
+
+
+def test_device_file(run_hosts: Hosts) -> None:
+    """Python calls stat64() and access()."""
+    found = json.loads(_output(run_hosts, ["/usr/bin/python3", "-c", DEVICE_FILE]))
+    assert found == {"device": [True, True], "null": [True, True], "other": [False, False]}
 
 
 @pytest.mark.parametrize("words", [PROGRAM, ["ibv_devinfo"]], ids=["loads", "linked"])

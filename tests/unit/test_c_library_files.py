@@ -95,6 +95,7 @@ def test_install_and_uninstall(tmp_path: Path) -> None:
         "lib/srdma/run/libibverbs.so.1",
         "lib/srdma/run/librdmacm.so",
         "lib/srdma/run/librdmacm.so.1",
+        "lib/srdma/run/libsrdma-device.so.1",
         "lib/pkgconfig/srdma.pc",
         *(f"lib/systemd/system/{unit.name}" for unit in (ROOT / "offload").glob("*.service")),
         "share/man/man7/libsrdma.7",

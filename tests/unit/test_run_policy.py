@@ -124,7 +124,7 @@ def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     made = run_policy.environment(policy, Path("/lib/run"))
     assert made["LD_LIBRARY_PATH"] == "/lib/run:/mine"
-    assert made["LD_PRELOAD"] == "/lib/run/librdmacm.so.1:/lib/run/libibverbs.so.1"
+    assert made["LD_PRELOAD"] == ":".join(f"/lib/run/{name}" for name in run_policy.PRELOADED)
     system = run_policy.system_libraries(Path("/lib/run"))
     assert made["SRDMA_RUN"] == policy.variable(system)
     assert made["PATH"] == os.environ["PATH"]
@@ -153,7 +153,7 @@ def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LocalError, match="make run"):
         run_policy.find_library()
     (tmp_path / "installed").mkdir()
-    touch(tmp_path / "installed", *run_policy.LIBRARIES)
+    touch(tmp_path / "installed", *run_policy.PRELOADED)
     assert run_policy.find_library() == tmp_path / "installed"
     monkeypatch.setenv("SRDMA_RUN_FOLDER", str(tmp_path))
     with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no librdmacm"):
@@ -162,4 +162,7 @@ def test_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no libibverbs"):
         run_policy.find_library()
     touch(tmp_path, "libibverbs.so.1")
+    with pytest.raises(LocalError, match=r"SRDMA_RUN_FOLDER=.* has no libsrdma-device"):
+        run_policy.find_library()
+    touch(tmp_path, "libsrdma-device.so.1")
     assert run_policy.find_library() == tmp_path
