@@ -84,7 +84,7 @@ ifndef HAVE_TLS
 FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs verbs/preload rdmacm include/srdma \
-	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
+	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/stack tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
 	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host verbs rdmacm include examples offload control srdma bench attack)
 

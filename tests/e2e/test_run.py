@@ -33,11 +33,13 @@ Ended = tuple[int, str]
 
 @dataclass
 class Hosts:
-    """Two hosts, and a file run.toml for each. network: of their GIDs."""
+    """Two hosts, and a file run.toml for each. network: of their GIDs. inside: the words of a
+    command that starts a program elsewhere, as in a network namespace."""
 
     place: Place
     folder: Path
     network: str = "127.0.0.0/8"
+    inside: tuple[str, ...] = ()
 
     def config(
         self, name: str, *, allow: str = "spiffe://test/*", gid: str = "", worker: str = ""
@@ -55,8 +57,7 @@ class Hosts:
 
     def start(self, name: str, words: list[str], **narrowed: str) -> subprocess.Popen[str]:
         """`srdma run` on a host."""
-        config = self.config(name, **narrowed)
-        command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
+        command = [*self.inside, *self.command(name, words, **narrowed)]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -64,6 +65,11 @@ class Hosts:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def command(self, name: str, words: list[str], **narrowed: str) -> list[str]:
+        """The words of `srdma run`."""
+        config = self.config(name, **narrowed)
+        return [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
 
     def pair(self, words: list[str], **narrowed: str) -> tuple[Ended, Ended]:
         """A program on both hosts: the server on b, then the client on a."""
@@ -83,16 +89,19 @@ class Hosts:
 
 
 def _listens(process: subprocess.Popen[str], port: int) -> None:
-    """Wait until a process listens at this port of TCP."""
-    entry = f":{port:04X} "
+    """Waits until a process listens at this port of TCP, or ends."""
+    entry, net = f":{port:04X} ", Path(f"/proc/{process.pid}/net")
     while process.poll() is None:
-        lines = [line for name in ("tcp", "tcp6") for line in _lines(Path("/proc/net") / name)]
+        lines = [line for name in ("tcp", "tcp6") for line in _lines(net / name)]
         if any(entry in line and " 0A " in line for line in lines):
             return
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # the process has ended, or there is no IPv6
+        return []
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:
@@ -112,9 +121,9 @@ def hosts(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts
         yield Hosts(place, folder)
 
 
-def needs(program: str) -> None:
+def needs(program: str, package: str = "perftest ibverbs-utils") -> None:
     if shutil.which(program) is None:
-        pytest.skip(f"no {program}: apt-get install perftest ibverbs-utils")
+        pytest.skip(f"no {program}: apt-get install {package}")
 
 
 @pytest.mark.parametrize(
