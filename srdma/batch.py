@@ -10,11 +10,12 @@ from srdma._engine.blocking import as_bytes
 from srdma.errors import LocalError, QueueFullError
 from srdma.native.constants import DESC_FENCE, DESC_RECV, DESC_SIGNALED
 from srdma.native.leg import Work, move
-from srdma.wr import RecvWR, SendFlag, SendWR
+from srdma.wr import MAX_MESSAGE, RecvWR, SendFlag, SendWR
 
 if TYPE_CHECKING:
     from srdma._engine.handles import Handle
     from srdma.qp import SecureQP
+    from srdma.wr import SGE
 
 INTERNAL = 1 << 63  # bit of a wr_id: posted by a blocking call
 
@@ -123,10 +124,24 @@ def work_of(qp: SecureQP, wr: SendWR | RecvWR, wr_id: int) -> Work:
     else:
         work = Work(wr.opcode.descriptor, qp.qp_num, wr_id, _flags(wr))
         _describe(work, wr)
-    if wr.sge is not None:
-        qp.check_sge(wr.sge)
-        work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
+    _place(work, qp, wr.sg)
     return work
+
+
+def _place(work: Work, qp: SecureQP, sg: Sequence[SGE]) -> None:
+    """Set the local memory of a work request."""
+    for sge in sg:
+        qp.check_sge(sge)
+    try:
+        if len(sg) == 1:
+            work.local(sg[0].addr, sg[0].length, sg[0].lkey)
+        elif sg:
+            work.scatter([(sge.addr, sge.length, sge.lkey) for sge in sg])
+    except OverflowError as e:
+        raise LocalError(
+            "the address of an SGE has 64 bits, its length and lkey have 32 bits; none may be "
+            f"negative, and all SGEs have {MAX_MESSAGE} bytes at most"
+        ) from e
 
 
 def _describe(work: Work, wr: SendWR) -> None:

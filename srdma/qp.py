@@ -255,7 +255,7 @@ class SecureQP(Resource):
 
         ended: called once, under the engine's lock, when the request has completed.
         """
-        request = Request(wr.sge, bounce, ended)
+        request = Request(wr.sg[0] if wr.sg else None, bounce, ended)
         try:
             request.handle = self._handle(wr)
             with self.pd.engine.lock:

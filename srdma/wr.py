@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = constants.MAX_MESSAGE
 MAX_INLINE = constants.MAX_INLINE
+MAX_SGES = constants.MAX_SGES
 ATOMIC_LENGTH = constants.ATOMIC_LEN
 
 
@@ -92,17 +93,18 @@ class SGE:
 
 @dataclass(slots=True)
 class SendWR:
-    """A work request for the send queue: one SGE, or `data` as inline data of at most 448 bytes.
+    """A work request for the send queue: `sg`, or `data` as inline data of at most 448 bytes.
 
-    Inline data is copied when the request is posted. imm_data: 32-bit immediate data, a number
-    with the same value at both ends; sent if the opcode is one with immediate data. capability:
-    capability to use; the remote address is its first byte unless set_remote() or set_wr_rdma()
-    sets another.
+    sg: at most 28 SGEs of any regions of the PD; a message is gathered from them, and the bytes of
+    a READ are scattered to them, in their order. Inline data is copied when the request is posted.
+    imm_data: 32-bit immediate data, a number with the same value at both ends; sent if the opcode
+    is one with immediate data. capability: capability to use; the remote address is its first byte
+    unless set_remote() or set_wr_rdma() sets another.
 
     An atomic works on 8 bytes at a remote address that is a multiple of 8, a number in the byte
-    order of the remote machine. Its SGE of 8 bytes receives the original value in the byte order
-    of this machine. compare_add: the number to add, or to compare with; swap: the new value if
-    the comparison holds.
+    order of the remote machine. Its only SGE, of 8 bytes, receives the original value in the byte
+    order of this machine. compare_add: the number to add, or to compare with; swap: the new value
+    if the comparison holds.
 
     Raises LocalError for parts that do not fit together.
     """
@@ -123,15 +125,11 @@ class SendWR:
     def __post_init__(self) -> None:
         _check_sg(self.sg)
         if self.sg and self.data is not None:
-            raise LocalError("both an SGE and data: give a work request one of them")
+            raise LocalError("both SGEs and data: give a work request one of them")
         if self.data is not None and (self.opcode == WROpcode.RDMA_READ or self.opcode.is_atomic):
             raise LocalError("READs and atomics have no data: give an SGE for the result")
         if self.capability is not None:
             self.set_wr_rdma(self.capability.rkey, self.capability.address)
-
-    @property
-    def sge(self) -> SGE | None:
-        return self.sg[0] if self.sg else None
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """Set rkey and remote virtual address, as in pyverbs; the peer's worker checks them."""
@@ -164,10 +162,10 @@ class SendWR:
     @property
     def operands(self) -> tuple[int, int]:
         """Operands of an atomic in the order of its descriptor: (swap or add, compare)."""
-        if self.length != ATOMIC_LENGTH:
+        if len(self.sg) != 1 or self.length != ATOMIC_LENGTH:
             raise LocalError(
-                f"an atomic with an SGE of {self.length} bytes: the original value needs "
-                f"{ATOMIC_LENGTH} bytes"
+                f"an atomic with {len(self.sg)} SGEs of {self.length} bytes: the original value "
+                f"needs one of {ATOMIC_LENGTH} bytes"
             )
         if self.opcode is WROpcode.ATOMIC_FETCH_AND_ADD:
             return self.compare_add, 0
@@ -178,22 +176,21 @@ class SendWR:
         """Length of the message in bytes."""
         if self.data is not None:
             return memoryview(self.data).nbytes
-        return self.sge.length if self.sge else 0
+        return sum(sge.length for sge in self.sg)
 
 
 @dataclass(slots=True)
 class RecvWR:
-    """A receive into one SGE; without an SGE it takes a message of 0 bytes."""
+    """A receive into at most 28 SGEs, which the message fills in their order.
+
+    Without SGEs it takes a message of 0 bytes.
+    """
 
     wr_id: int = 0
     sg: Sequence[SGE] = ()
 
     def __post_init__(self) -> None:
         _check_sg(self.sg)
-
-    @property
-    def sge(self) -> SGE | None:
-        return self.sg[0] if self.sg else None
 
 
 def check_inside(length: int, remote: RemoteMR | Capability, offset: int) -> None:
@@ -207,5 +204,5 @@ def check_inside(length: int, remote: RemoteMR | Capability, offset: int) -> Non
 
 
 def _check_sg(sg: Sequence[SGE]) -> None:
-    if len(sg) > 1:
-        raise LocalError(f"{len(sg)} SGEs: give at most one per work request")
+    if len(sg) > MAX_SGES:
+        raise LocalError(f"{len(sg)} SGEs: give a work request at most {MAX_SGES}")

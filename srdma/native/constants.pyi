@@ -2,6 +2,7 @@
 
 MAX_MESSAGE: int
 MAX_INLINE: int
+MAX_SGES: int
 ATOMIC_LEN: int
 SLOT_LEN: int
 DESC_WRITE: int

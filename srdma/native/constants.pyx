@@ -7,6 +7,7 @@ cdef extern from "wire/wire.h":
         SRDMA_MAX_MESSAGE
         SRDMA_ATOMIC_LEN
         SRDMA_MAX_INLINE
+        SRDMA_MAX_SGES
         SRDMA_DESC_SLOT
         SRDMA_RECORD_LEN
         SRDMA_RECORD_WITH_IMM
@@ -129,6 +130,7 @@ cdef extern from "relay/ctl.h":
 # Messages and descriptors
 MAX_MESSAGE = SRDMA_MAX_MESSAGE
 MAX_INLINE = SRDMA_MAX_INLINE
+MAX_SGES = SRDMA_MAX_SGES
 ATOMIC_LEN = SRDMA_ATOMIC_LEN
 SLOT_LEN = SRDMA_DESC_SLOT
 DESC_WRITE = SRDMA_DESC_WRITE

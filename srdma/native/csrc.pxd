@@ -87,6 +87,7 @@ cdef extern from "wire/wire.h":
     struct srdma_desc:
         uint8_t opcode
         uint8_t flags
+        uint8_t sges
         uint32_t qpn
         uint64_t id
         uint32_t consumed
@@ -102,6 +103,14 @@ cdef extern from "wire/wire.h":
 
     uint32_t srdma_desc_encode(uint8_t *out, const srdma_desc *d)
     int srdma_desc_decode(srdma_desc *d, const uint8_t *data, size_t len)
+
+    struct srdma_sge:
+        uint64_t addr
+        uint32_t length
+        uint32_t lkey
+
+    void srdma_sgl_encode(uint8_t *out, const srdma_sge *sgl, uint32_t n)
+    void srdma_sgl_decode(srdma_sge *sgl, const uint8_t *data, uint32_t n)
 
     struct srdma_record:
         uint64_t id

@@ -9,6 +9,8 @@ from srdma.native.csrc cimport srdma_desc, srdma_record
 cdef extern from "wire/wire.h":
     enum:
         SRDMA_DESC_SLOT
+        SRDMA_SGE_LEN
+        SRDMA_MAX_SGES
         SRDMA_WC_RECV
         SRDMA_WC_QP_EVENT
 

@@ -3,7 +3,7 @@
 from srdma.native.csrc cimport srdma_desc
 from srdma.native.hostleg cimport srdma_host, srdma_leg_shm
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
 cdef class Pinned:
@@ -15,7 +15,8 @@ cdef class Pinned:
 
 cdef class Work:
     cdef srdma_desc d
-    cdef Pinned data
+    cdef Pinned data  # inline data or the SGL that follows the descriptor; None: none
+    cdef void move_local(self, uint64_t by) noexcept
     cdef int post(self, srdma_host *h, uint8_t *slot) noexcept
 
 

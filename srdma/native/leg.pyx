@@ -89,6 +89,30 @@ cdef class Work:
     def local(self, uint64_t addr, uint32_t length, uint32_t key):
         self.d.local_addr, self.d.length, self.d.local_key = addr, length, key
 
+    def scatter(self, list sges):
+        """Set an SGL of at most SRDMA_MAX_SGES tuples (address, length, key)."""
+        cdef srdma_sge sgl[SRDMA_MAX_SGES]
+        cdef int i
+        if len(sges) > SRDMA_MAX_SGES:
+            raise ValueError(f"{len(sges)} SGEs: at most {SRDMA_MAX_SGES} are legal")
+        for i in range(<int>len(sges)):
+            sgl[i].addr, sgl[i].length, sgl[i].lkey = sges[i]
+        self.data = Pinned(bytearray(len(sges) * SRDMA_SGE_LEN), True)
+        srdma_sgl_encode(<uint8_t *>self.data.view.buf, sgl, <uint32_t>len(sges))
+        self.d.length = sum(length for _, length, _ in sges)
+        self.d.sges = <uint8_t>len(sges)
+
+    cdef void move_local(self, uint64_t by) noexcept:
+        cdef srdma_sge sgl[SRDMA_MAX_SGES]
+        cdef int i
+        self.d.local_addr += by
+        if not self.d.sges:
+            return
+        srdma_sgl_decode(sgl, <uint8_t *>self.data.view.buf, self.d.sges)
+        for i in range(self.d.sges):
+            sgl[i].addr += by
+        srdma_sgl_encode(<uint8_t *>self.data.view.buf, sgl, self.d.sges)
+
     def remote(self, uint64_t addr, uint32_t rkey):
         self.d.remote_addr, self.d.rkey = addr, rkey
 
@@ -115,10 +139,10 @@ cdef class Work:
 
 
 def move(list works, int64_t by):
-    """Add `by` bytes to the local address of each work request, and to a remote one if not 0."""
+    """Add `by` bytes to the local addresses of each work request, and to a remote one if not 0."""
     cdef Work work
     for work in works:
-        work.d.local_addr += <uint64_t>by
+        work.move_local(<uint64_t>by)
         if work.d.remote_addr:
             work.d.remote_addr += <uint64_t>by
 

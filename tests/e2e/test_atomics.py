@@ -149,9 +149,9 @@ def test_refused_locally_before_sending(pair):
         for compare, swap in ((-1, 0), (0, -1), (1 << 64, 0), (0, 1 << 64)):
             with pytest.raises(srdma.LocalError, match="64 bits"):
                 qp.compare_and_swap(remote, 0, compare, swap)
-        short = SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:7]])
-        with pytest.raises(srdma.LocalError, match="an SGE of 7 bytes"):
-            qp.post_send(short)
+        for sg in ([into[:7]], [into[:4], into[4:8]], []):
+            with pytest.raises(srdma.LocalError, match="the original value needs one of 8 bytes"):
+                qp.post_send(SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, sg))
         with pytest.raises(srdma.LocalError, match="have no data"):
             SendWR(1, WROpcode.ATOMIC_CMP_AND_SWP, data=b"12345678")
         many = SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:8]], compare_add=1 << 64)

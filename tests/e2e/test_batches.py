@@ -167,3 +167,87 @@ def test_with_capabilities(join, site):
         read = SendWR(0, WROpcode.RDMA_READ, [source[:SIZE]])
         read.set_remote(half)
         pair.client.qp.batch([read])
+
+
+# Several SGEs -----------------------------------------------------------------------
+
+
+def _ends(qp: srdma.SecureQP, count: int) -> None:
+    """Wait for the success of so many requests."""
+    while count:
+        wcs = qp.poll(count, WAIT)
+        assert wcs, "no request completes"
+        for wc in wcs:
+            wc.raise_for_status()
+        count -= len(wcs)
+
+
+def _pieces(mr: srdma.MR, sizes: list[int], gap: int) -> list[srdma.SGE]:
+    """SGEs of these sizes with gaps between them; the last one comes first in memory."""
+    at, sg = 0, []
+    for size in reversed(sizes):
+        sg.append(mr.sge(at, size))
+        at += size + gap
+    return sg[::-1]
+
+
+def _bytes(mr: srdma.MR, sg: list[srdma.SGE]) -> bytes:
+    return b"".join(bytes(mr.buf[s.addr - mr.addr :][: s.length]) for s in sg)
+
+
+SIZES = [0, 1, 4096, 5, 0, 9000, 3, *[17] * 21]  # 28, the limit
+
+
+def test_message_of_28_sges_into_28_others(pair, source):
+    server, client = pair.server.qp, pair.client.qp
+    sg = _pieces(source, SIZES, 7)
+    with pair.b.pd.alloc(COUNT * SIZE) as landing:
+        into = _pieces(landing, [*SIZES[::-1]], 3)
+        server.post_recv(RecvWR(1, into))
+        client.post_send(SendWR(2, sg=sg))
+        _ends(server, 1)
+        _ends(client, 1)
+        assert _bytes(landing, into) == _bytes(source, sg)
+        assert sum(landing.buf) == sum(_bytes(landing, into)), "a byte beside the SGEs was changed"
+
+
+def test_write_gathers_and_read_scatters_from_several_regions(pair, source, target):
+    qp, remote = pair.client.qp, target.remote()
+    with pair.a.pd.alloc(5000, Access.LOCAL_WRITE) as other:
+        other.buf[:] = pattern(5000, 3)
+        write = SendWR(1, WROpcode.RDMA_WRITE, [source[10:6000], other[7:4800], source[0:9]])
+        write.set_remote(remote, 5)
+        expected = b"".join((source.buf[10:6000], other.buf[7:4800], source.buf[:9]))
+        qp.post_send(write)
+        _ends(qp, 1)
+        assert target.buf[5 : 5 + len(expected)] == expected
+        read = SendWR(2, WROpcode.RDMA_READ, [other[4000:5000], source[100:9000], other[:892]])
+        read.set_remote(remote, 5)
+        qp.post_send(read)
+        _ends(qp, 1)
+        assert b"".join((other.buf[4000:], source.buf[100:9000], other.buf[:892])) == expected
+        assert other.buf[892:4000] == pattern(5000, 3)[892:4000]
+
+
+def test_moved_batch_moves_each_sge(pair, source, target):
+    qp = pair.client.qp
+    wr = SendWR(1, WROpcode.RDMA_WRITE, [source[100:200], source[300:350]])
+    wr.set_remote(target.remote())
+    batch = qp.batch([wr])
+    batch.move(1000)
+    assert batch.post() == 1
+    _ends(qp, 1)
+    moved = b"".join((source.buf[1100:1200], source.buf[1300:1350]))
+    assert target.buf[1000:1150] == moved
+    assert not any(target.buf[:1000])
+
+
+def test_key_of_a_later_sge_is_checked(pair, source, target):
+    qp = pair.client.qp
+    bad = srdma.SGE(source.addr, 10, source.lkey ^ 0xFF00)
+    wr = SendWR(7, WROpcode.RDMA_WRITE, [source[0:10], bad])
+    wr.set_remote(target.remote())
+    qp.post_send(wr)
+    (wc,) = qp.poll(timeout=WAIT)
+    assert (wc.wr_id, wc.status, wc.reason) == (7, WCStatus.LOC_PROT_ERR, "LOCAL_KEY")
+    assert not any(target.buf)

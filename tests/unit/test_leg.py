@@ -73,6 +73,8 @@ def test_host_checks_its_arguments():
         work.payload(bytes(size))
         assert host.post_all(leg, [work], 0) == (0, -errno.EMSGSIZE)
     assert host.post_all(leg, [_leg.Work(4, 6)], 0) == (0, -errno.EINVAL)
+    with pytest.raises(ValueError, match="29 SGEs"):
+        work.scatter([(0, 1, 1)] * 29)
     assert host.post_all(_leg.ShmLeg(64), [work], 0) == (0, -errno.EAGAIN)  # not attached
     assert host.qp_remove(6) == -errno.ENOENT
     host.close()

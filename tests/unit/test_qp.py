@@ -283,11 +283,18 @@ def test_illegal_work(pd, qp, leg):
     huge = srdma.SGE(0, (1 << 30) + 1, 0)
     with pytest.raises(srdma.LocalError, match="at most 1073741824"):
         qp.post_send(SendWR(sg=[huge]))
+    half = srdma.SGE(0, (1 << 29) + 1, 0)
+    with pytest.raises(srdma.LocalError, match="at most 1073741824"):
+        qp.post_send(SendWR(sg=[half, half]))
+    for sg in ([srdma.SGE(0, 1 << 32, 0)], [srdma.SGE(0, 1 << 31, 0)] * 2, [srdma.SGE(-1, 1, 0)]):
+        with pytest.raises(srdma.LocalError, match="the address of an SGE has 64 bits"):
+            qp.post_recv(RecvWR(sg=sg))
     mr = pd.alloc(10)
     piece = mr[:]
     mr.close()
-    with pytest.raises(srdma.ClosedError):
-        qp.post_send(SendWR(sg=[piece]))
+    for sg in ([piece], [half, piece]):
+        with pytest.raises(srdma.ClosedError):
+            qp.post_send(SendWR(sg=sg))
     assert leg.descriptors() == []
 
 

@@ -83,17 +83,16 @@ def test_work_request_lengths():
     assert SendWR().length == 0
     assert SendWR(data=b"abc").length == 3
     assert SendWR(sg=[SGE(0, 9, 1)]).length == 9
-    assert RecvWR(sg=[SGE(0, 9, 1)]).sge == SGE(0, 9, 1)
-    assert RecvWR().sge is None
+    assert SendWR(sg=[SGE(0, 9, 1), SGE(0, 0, 1), SGE(70, 3, 2)]).length == 12
 
 
 def test_illegal_work_requests():
     sge = SGE(0, 1, 1)
-    with pytest.raises(errors.LocalError, match="2 SGEs: give at most one"):
-        SendWR(sg=[sge, sge])
-    with pytest.raises(errors.LocalError, match="2 SGEs"):
-        RecvWR(sg=[sge, sge])
-    with pytest.raises(errors.LocalError, match="both an SGE and data"):
+    for make in (SendWR, RecvWR):
+        assert len(make(sg=[sge] * 28).sg) == 28
+        with pytest.raises(errors.LocalError, match="29 SGEs: give a work request at most 28"):
+            make(sg=[sge] * 29)
+    with pytest.raises(errors.LocalError, match="both SGEs and data"):
         SendWR(sg=[sge], data=b"x")
     with pytest.raises(errors.LocalError, match="READs and atomics have no data"):
         SendWR(opcode=WROpcode.RDMA_READ, data=b"x")
