@@ -223,7 +223,7 @@ void srdma_channel_drop(struct srdma_channel *c)
 	free(c);
 }
 
-void srdma_channel_close(struct srdma_channel *c)
+int srdma_channel_close(struct srdma_channel *c)
 {
 	const int64_t deadline = srdma_socket_deadline(CLOSE_MS);
 	struct srdma_socket_fds none;
@@ -231,7 +231,7 @@ void srdma_channel_close(struct srdma_channel *c)
 	int n = 0;
 
 	if (!c)
-		return;
+		return 0;
 	shutdown(c->fd, SHUT_WR);
 	do {
 		n = srdma_socket_receive(c->fd, waste, sizeof(waste), &none,
@@ -239,6 +239,7 @@ void srdma_channel_close(struct srdma_channel *c)
 		srdma_socket_close_fds(&none);
 	} while ((n > 0 || n == -EINTR) && !srdma_socket_late(deadline));
 	srdma_channel_drop(c);
+	return !n;
 }
 
 int srdma_channel_error(const struct srdma_agent_event *e)

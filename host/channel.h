@@ -59,8 +59,8 @@ int srdma_channel_fd(const struct srdma_channel *c);
 int srdma_channel_ended(const struct srdma_channel *c);
 
 /* Ends what the channel stands for, waits at most 5 s until the agent has ended
- * it too, and frees the channel. NULL is allowed. */
-void srdma_channel_close(struct srdma_channel *c);
+ * it too, and frees the channel. 1: the agent has ended it; 0. NULL is allowed. */
+int srdma_channel_close(struct srdma_channel *c);
 /* The same without waiting for the agent. */
 void srdma_channel_drop(struct srdma_channel *c);
 

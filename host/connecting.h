@@ -22,4 +22,8 @@ int srdma_connection_begin(struct srdma_connection **connection,
  * must not be used if they have them. */
 int srdma_connection_advance(struct srdma_connection *c);
 
+/* As srdma_disconnect(). 1: the agent has released the QPs and names them to the
+ * worker no more; 0: it may still do so. NULL is no connection: 1. */
+int srdma_connection_end(struct srdma_connection *c);
+
 #endif

@@ -187,13 +187,22 @@ int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
 	return create(connection, pd, &peer, attr);
 }
 
-void srdma_disconnect(struct srdma_connection *c)
+int srdma_connection_end(struct srdma_connection *c)
 {
+	int released;
+
 	if (!c)
-		return;
-	srdma_lasting_close(c->channel);
+		return 1;
+	/* The other end of a channel to a remote agent is a proxy. */
+	released = srdma_lasting_close(c->channel) && !c->pd->device->remote;
 	c->pd->users--;
 	free(c);
+	return released;
+}
+
+void srdma_disconnect(struct srdma_connection *c)
+{
+	srdma_connection_end(c);
 }
 
 void srdma_query_connection(const struct srdma_connection *c,

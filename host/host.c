@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "host/id_pool.h"
 #include "host/work.h"
+#include "host/wr_queue.h"
 #include "wire/reason.h"
 #include "wire/wire.h"
 
@@ -21,30 +22,19 @@ _Static_assert((int)SRDMA_HOST_MAX_DEPTH <= (int)SRDMA_ID_POOL_DEPTH &&
 		       SRDMA_MAX_QPN <= UINT64_MAX >> HOLDER_SHIFT,
 	       "ids of shared receives");
 
-/* An outstanding work request. Its number in the queue selects the entry. */
-struct entry {
-	uint64_t wr_id;
-	uint8_t opcode; /* enum srdma_wc_opcode */
-	uint8_t signaled;
-};
-
-struct queue {
-	uint64_t head, tail; /* numbers: oldest outstanding, next to post */
-	uint32_t depth;
-	uint8_t failing;       /* 1: an entry was completed with the reason */
-	struct entry *entries; /* index: number modulo depth */
-};
-
 struct host_qp {
 	struct host_qp *next; /* next in the bucket */
 	uint32_t qpn;
 	uint8_t event_seen;
 	uint32_t failed; /* enum srdma_reason, srdma_host_qp_fail(); 0: not */
+	/* Records of the leg up to this number are of a former QP, modulo 2^32. */
+	uint32_t from;
+	int restarted;		     /* 1: `from` counts */
 	struct host_qp *failed_next; /* next that failed */
-	struct queue sq, rq;
+	struct srdma_wr_queue sq, rq;
 	struct srdma_id_pool *shared; /* its receives; NULL: not shared */
 	struct host_qp *holder; /* whose receives it takes; NULL: its own */
-	struct entry entries[]; /* of both queues */
+	struct srdma_wr_entry entries[]; /* of both queues */
 };
 
 struct srdma_host {
@@ -53,6 +43,7 @@ struct srdma_host {
 	uint32_t reserved; /* records reserved for the QPs */
 	uint32_t consumed; /* records, modulo 2^32 */
 	uint32_t told;	   /* `consumed` in the newest descriptor */
+	uint32_t posted;   /* descriptors, modulo 2^32 */
 	uint32_t failed;   /* enum srdma_reason; 0: not failed */
 	uint64_t ignored;
 	uint32_t buckets;
@@ -132,11 +123,12 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
 		return -EEXIST;
 	if (sq + rq + 1 > h->entries - h->reserved)
 		return -ENOSPC;
-	qp = calloc(1, sizeof(*qp) + (sq + rq) * sizeof(struct entry));
+	qp = calloc(1, sizeof(*qp) + (sq + rq) * sizeof(struct srdma_wr_entry));
 	if (!qp)
 		return -ENOMEM;
-	qp->sq = (struct queue){ .depth = sq, .entries = qp->entries };
-	qp->rq = (struct queue){ .depth = rq, .entries = qp->entries + sq };
+	qp->sq = (struct srdma_wr_queue){ .depth = sq, .entries = qp->entries };
+	qp->rq = (struct srdma_wr_queue){ .depth = rq,
+					  .entries = qp->entries + sq };
 	qp->qpn = qpn;
 	h->reserved += records_of(qp);
 	*at = qp;
@@ -165,6 +157,23 @@ static void leave_failed(struct srdma_host *h, const struct host_qp *qp)
 		at = &(*at)->failed_next;
 	if (*at)
 		*at = qp->failed_next;
+}
+
+int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records)
+{
+	struct host_qp *qp = *qp_slot(h, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	leave_failed(h, qp);
+	srdma_wr_queue_drop(&qp->sq);
+	srdma_wr_queue_drop(&qp->rq);
+	qp->failed = 0;
+	qp->event_seen = 0;
+	qp->holder = NULL;
+	qp->from = records;
+	qp->restarted = 1;
+	return 0;
 }
 
 /* --- shared queues ------------------------------------------------------- */
@@ -251,19 +260,7 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 
 /* --- posting ------------------------------------------------------------- */
 
-/* Adds an entry. Returns its number << 1, bit 0 set for the receive queue. */
-static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
-{
-	struct entry *e = &q->entries[q->tail % q->depth];
-	int recv = wr->opcode == SRDMA_DESC_RECV;
-
-	e->wr_id = wr->id;
-	e->opcode = (uint8_t)srdma_desc_wc_opcode(wr->opcode);
-	e->signaled = recv || (wr->flags & SRDMA_DESC_SIGNALED);
-	return q->tail++ << 1 | (uint64_t)recv;
-}
-
-static int is_full(const struct host_qp *qp, const struct queue *q)
+static int is_full(const struct host_qp *qp, const struct srdma_wr_queue *q)
 {
 	if (q == &qp->rq && qp->shared)
 		return srdma_id_pool_is_full(qp->shared);
@@ -275,7 +272,7 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 {
 	struct srdma_desc d = *wr;
 	struct host_qp *qp;
-	struct queue *q;
+	struct srdma_wr_queue *q;
 	uint32_t len, more = srdma_work_behind(wr, behind);
 	int rc = srdma_work_check(wr, behind);
 
@@ -290,8 +287,10 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	if (is_full(qp, q))
 		return -ENOSPC;
 
-	d.id = q == &qp->rq && qp->shared ? share_id(qp, wr->id)
-					  : enqueue(q, wr);
+	d.id = q == &qp->rq && qp->shared
+		       ? share_id(qp, wr->id)
+		       : srdma_wr_queue_add(q, wr) << 1 |
+				 (uint64_t)(q == &qp->rq);
 	if (qp->failed)
 		return 0;
 	d.consumed = h->told = h->consumed;
@@ -302,6 +301,7 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	len = srdma_desc_encode(slot, &d);
 	if (more)
 		memcpy(slot + SRDMA_DESC_LEN, behind, more);
+	h->posted++;
 	return (int)(len + more);
 }
 
@@ -328,7 +328,13 @@ int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 	if (!srdma_host_owes(h))
 		return 0;
 	h->told = h->consumed;
+	h->posted++;
 	return (int)srdma_desc_encode(slot, &d);
+}
+
+uint32_t srdma_host_posted(const struct srdma_host *h)
+{
+	return h->posted;
 }
 
 /* --- polling ------------------------------------------------------------- */
@@ -357,37 +363,37 @@ static int next_record(struct srdma_host *h, struct srdma_record *rec)
 	return 1;
 }
 
-/* 1 if all signaled entries before number have completed. The NIC completes
- * entries in order. */
-static int in_order(const struct queue *q, uint64_t number)
-{
-	for (uint64_t n = q->head; n < number; n++)
-		if (q->entries[n % q->depth].signaled)
-			return 0;
-	return 1;
-}
-
 /* Completes the entry that the record names and sets wr_id. 1, or 0: ignore the
  * record. */
 static int retire(struct host_qp *qp, struct srdma_record *rec)
 {
-	struct queue *q = rec->id & 1 ? &qp->rq : &qp->sq;
+	struct srdma_wr_queue *q = rec->id & 1 ? &qp->rq : &qp->sq;
 	uint64_t number = rec->id >> 1;
-	const struct entry *e = &q->entries[number % q->depth];
+	const struct srdma_wr_entry *e = srdma_wr_queue_retire(q, number);
 
-	if (number < q->head || number >= q->tail || !in_order(q, number))
+	if (!e)
 		return 0;
 	if (q == &qp->sq || rec->opcode != SRDMA_WC_RECV_RDMA_WITH_IMM)
 		rec->opcode = e->opcode;
 	rec->id = e->wr_id;
-	q->head = number + 1;
 	return 1;
+}
+
+/* 1: the record is of a former QP with this QPN. */
+static int is_former(struct host_qp *qp, uint32_t sequence)
+{
+	/* The first later record ends the search, so that the numbers cannot wrap. */
+	if (qp->restarted && (int32_t)(sequence - qp->from) > 0)
+		qp->restarted = 0;
+	return qp->restarted;
 }
 
 static int deliver(struct srdma_host *h, struct srdma_record *rec)
 {
 	struct host_qp *qp = *qp_slot(h, rec->qpn);
 
+	if (qp && is_former(qp, rec->sequence))
+		qp = NULL;
 	if (rec->opcode != SRDMA_WC_QP_EVENT)
 		return !qp || (qp->holder && (rec->id & 1))
 			       ? retire_shared(h, qp, rec)
@@ -411,13 +417,14 @@ static void make_record(struct srdma_record *out, const struct host_qp *qp,
 }
 
 /* Fails up to n entries of a queue: the first with reason, others FLUSHED. */
-static int fail_queue(const struct host_qp *qp, struct queue *q,
+static int fail_queue(const struct host_qp *qp, struct srdma_wr_queue *q,
 		      uint32_t reason, struct srdma_record *out, int n)
 {
 	int got = 0;
 
 	for (; got < n && q->head < q->tail; q->head++, got++) {
-		const struct entry *e = &q->entries[q->head % q->depth];
+		const struct srdma_wr_entry *e =
+			&q->entries[q->head % q->depth];
 
 		if (q->failing)
 			reason = SRDMA_REASON_FLUSHED;

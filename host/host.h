@@ -51,6 +51,13 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
  * those posted from now on. There is no QP event. 0, or -ENOENT: no such QP.
  */
 int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason);
+/*
+ * The worker has another QP in place of this one, with the same QPN and depths
+ * (docs/local-interface.md 3.6, REINIT): outstanding work requests do not complete,
+ * and it shares no queue. Records of the QPN up to number `records` of the leg,
+ * modulo 2^32, are ignored as after srdma_host_qp_remove(). 0, or -ENOENT: no such QP.
+ */
+int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records);
 /* Removes a QP after DESTROY; its outstanding work requests do not complete. Over
  * verbs, its last records may arrive later: they are ignored, and each one ends the
  * receive of a shared queue that it names. 0, or -ENOENT: no such QP. */
@@ -112,6 +119,9 @@ int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n);
  * Each QP without a QP event gets one. Only the first call has an effect.
  */
 void srdma_host_fail(struct srdma_host *h, uint32_t reason);
+
+/* Number of descriptors that were written to slots, modulo 2^32. */
+uint32_t srdma_host_posted(const struct srdma_host *h);
 
 /* Number of records ignored so far. */
 uint64_t srdma_host_ignored(const struct srdma_host *h);

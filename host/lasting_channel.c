@@ -261,13 +261,16 @@ void srdma_lasting_close_copies(struct srdma_lasting_channel *l)
 	srdma_retry_close(&l->retry);
 }
 
-void srdma_lasting_close(struct srdma_lasting_channel *l)
+int srdma_lasting_close(struct srdma_lasting_channel *l)
 {
+	int closed;
+
 	if (!l)
-		return;
-	srdma_channel_close(l->channel);
+		return 0;
+	closed = srdma_channel_close(l->channel) && !is_away(l);
 	srdma_socket_close_fds(&l->fds);
 	srdma_retry_close(&l->retry);
 	srdma_message_free(&l->again);
 	free(l);
+	return closed;
 }

@@ -68,7 +68,7 @@ int srdma_lasting_fd(const struct srdma_lasting_channel *l);
  * channel, and frees nothing. */
 void srdma_lasting_close_copies(struct srdma_lasting_channel *l);
 
-/* As srdma_channel_close(). NULL is allowed. */
-void srdma_lasting_close(struct srdma_lasting_channel *l);
+/* As srdma_channel_close(); 0 also while the agent is away. NULL is allowed. */
+int srdma_lasting_close(struct srdma_lasting_channel *l);
 
 #endif

@@ -58,7 +58,8 @@ struct srdma_qp {
 	struct srdma_ctl_init_answer made; /* for the peer (protocol.md 8.2) */
 	enum srdma_qp_status status;
 	uint32_t reason;
-	int destroyed; /* 1: the worker has no such QP any more */
+	struct srdma_qp_params params;
+	int reset; /* 1: the worker ended it, and it may keep its QPN */
 };
 
 struct srdma_mr {
@@ -91,6 +92,13 @@ int srdma_pd_open_leg(struct srdma_pd *pd, uint32_t ring);
  * change then.
  */
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason);
+/*
+ * Makes a QP that was flushed anew, with its QPN and depths: it is in INIT, has no
+ * work requests and shares no queue. Requires that the agent has released it
+ * (srdma_connection_end()). Errors of a control call (pd.c), -ENOENT: the worker
+ * has freed the QP; the program calls srdma_destroy_qp() then.
+ */
+int srdma_qp_reinit(struct srdma_qp *qp);
 
 /* MODIFY with all its fields; the qpn is set here. Errors of srdma_modify_qp(). */
 int srdma_change_qp(struct srdma_qp *qp, const struct srdma_qp_change *change);

@@ -88,6 +88,7 @@ int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
 	if (!made)
 		return srdma_error_set(-ENOMEM, "no memory");
 	made->pd = pd;
+	made->params = p;
 	r = init(made, &p);
 	if (r) {
 		free(made);
@@ -112,42 +113,75 @@ static void forget(struct srdma_qp *qp)
 	free(qp);
 }
 
-/* DESTROY. 0 also after the end of the worker. */
-static int destroy(struct srdma_qp *qp)
+/* Sends a request that ends the QP. 0 also after the end of the worker. */
+static int end(const struct srdma_qp *qp, struct srdma_ctl_msg *m)
 {
-	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DESTROY,
-				   .qpn = qp->made.qp.qpn };
-	int r;
+	int r = srdma_pd_call(qp->pd, m, NULL);
 
-	if (qp->destroyed)
-		return 0;
-	r = srdma_pd_call(qp->pd, &m, NULL);
 	/* -ENOENT: the worker reclaimed the QP, or a former call has timed out,
 	 * and its request succeeded */
-	if (r && r != -ENOTCONN && r != -ENOENT)
-		return r;
-	qp->destroyed = 1;
-	return 0;
+	return r == -ENOTCONN || r == -ENOENT ? 0 : r;
 }
 
 int srdma_destroy_qp(struct srdma_qp *qp)
 {
-	int r = qp ? destroy(qp) : 0;
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DESTROY };
+	int r;
 
-	if (qp && !r)
+	if (!qp)
+		return 0;
+	m.qpn = qp->made.qp.qpn;
+	r = end(qp, &m);
+	if (!r)
 		forget(qp);
+	return r;
+}
+
+/* The worker ends the QP, after all descriptors that were posted. */
+static int reset(struct srdma_qp *qp)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESET };
+	int r;
+
+	if (qp->reset)
+		return 0;
+	if (!qp->pd->gone)
+		qp->pd->leg->ops->flush(qp->pd->leg);
+	m.reset = (struct srdma_ctl_reset){
+		.qpn = qp->made.qp.qpn,
+		.posted = srdma_host_posted(qp->pd->host),
+	};
+	r = end(qp, &m);
+	qp->reset = !r;
 	return r;
 }
 
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason)
 {
-	int r = destroy(qp);
+	int r = reset(qp);
 
 	if (r)
 		return r;
 	qp->status = SRDMA_QP_STATUS_ERROR;
 	qp->reason = reason;
 	return srdma_host_qp_fail(qp->pd->host, qp->made.qp.qpn, reason);
+}
+
+int srdma_qp_reinit(struct srdma_qp *qp)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REINIT };
+	int r;
+
+	m.reinit.qpn = qp->made.qp.qpn;
+	m.reinit.qp = qp->params;
+	r = srdma_pd_call(qp->pd, &m, NULL);
+	if (r)
+		return r;
+	qp->made = m.qp;
+	qp->reset = 0;
+	qp->status = SRDMA_QP_STATUS_INIT;
+	qp->reason = 0;
+	return srdma_host_qp_restart(qp->pd->host, m.qp.qp.qpn, m.qp.records);
 }
 
 int srdma_modify_qp(struct srdma_qp *qp, const struct srdma_qp_mod *mod,

@@ -98,6 +98,15 @@ static int refuse(struct srdma_ctl_msg *out, int err, const char *text)
 	return err;
 }
 
+/* The status of a response that the relay decided. */
+static int status_of(struct srdma_relay *relay, int rc,
+		     struct srdma_ctl_msg *out)
+{
+	if (rc == -EINPROGRESS)
+		return WAITING;
+	return rc < 0 ? refuse(out, rc, srdma_relay_why(relay)) : 0;
+}
+
 /* Returns WAITING, or the status of the response. */
 static int ask(struct deferred_list *l, const struct deferred *d,
 	       struct srdma_ctl_msg *out)
@@ -112,11 +121,9 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 			      "the leg ended while this request waited");
 	switch (d->kind) {
 	case SRDMA_CTL_REG_MR:
-		rc = srdma_relay_mr_opening(relay, leg, d->number);
-		if (rc == -EINPROGRESS)
-			return WAITING;
 		out->key = d->number;
-		return rc < 0 ? refuse(out, rc, srdma_relay_why(relay)) : 0;
+		rc = srdma_relay_mr_opening(relay, leg, d->number);
+		return status_of(relay, rc, out);
 	case SRDMA_CTL_DEREG_MR:
 		return srdma_relay_mr_busy(relay, leg, d->number) > 0 ? WAITING
 								      : 0;
@@ -130,6 +137,10 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 						  d->ticket) > 0
 			       ? WAITING
 			       : 0;
+	case SRDMA_CTL_RESET:
+		rc = srdma_relay_qp_reset(relay, leg, d->number,
+					  (uint32_t)d->ticket);
+		return status_of(relay, rc, out);
 	case SRDMA_CTL_DESTROY:
 		rc = srdma_relay_qp_destroy(relay, leg, d->number);
 		if (rc == -EINPROGRESS)

@@ -10,13 +10,13 @@
 #include "requests_impl.h"
 
 /* Kinds that only the agent may send, as bits. */
-#define BIT(NAME) (UINT32_C(1) << SRDMA_CTL_##NAME)
-static const uint32_t keys_and_ends = BIT(KEYS) | BIT(KEY) | BIT(REKEY) |
+#define BIT(NAME) (UINT64_C(1) << SRDMA_CTL_##NAME)
+static const uint64_t keys_and_ends = BIT(KEYS) | BIT(KEY) | BIT(REKEY) |
 				      BIT(ROTATE) | BIT(EXPIRE) | BIT(END) |
 				      BIT(LIFE) | BIT(PROVE);
-static const uint32_t always =
+static const uint64_t always =
 	BIT(KEEP) | BIT(ADOPT) | BIT(RESTRICT) | BIT(QUOTA);
-_Static_assert(SRDMA_CTL_KINDS <= 32, "a bit per kind");
+_Static_assert(SRDMA_CTL_KINDS <= 64, "a bit per kind");
 
 int requests_agent_only(uint32_t kind)
 {
@@ -27,7 +27,7 @@ int requests_agent_only(uint32_t kind)
 int requests_agent_check(struct call *c)
 {
 	const struct requests *q = c->q;
-	const uint32_t bit = UINT32_C(1) << c->in.kind;
+	const uint64_t bit = UINT64_C(1) << c->in.kind;
 
 	if (c->client->is_agent &&
 	    (!(bit & always) ||

@@ -42,6 +42,8 @@ int requests_qp_keys(struct call *c);
 int requests_qp_wait(struct call *c);
 int requests_qp_end(struct call *c);
 int requests_qp_destroy(struct call *c);
+int requests_qp_reset(struct call *c);
+int requests_qp_reinit(struct call *c);
 int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);

@@ -1,6 +1,6 @@
 /*
- * Requests about QPs: INIT, SHARE, MODIFY, KEY, KEYS, WAIT, END, DESTROY, and the
- * renewal of key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE,
+ * Requests about QPs: INIT, REINIT, SHARE, MODIFY, KEY, KEYS, WAIT, END, DESTROY,
+ * RESET, and the renewal of key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE,
  * LIFE (local-interface.md 3).
  */
 #include <errno.h>
@@ -18,6 +18,23 @@ int requests_qp_init(struct call *c)
 	if (rc < 0)
 		return rc;
 	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
+	return 0;
+}
+
+int requests_qp_reinit(struct call *c)
+{
+	const struct srdma_ctl_reinit *reinit = &c->in.reinit;
+	struct srdma_ctl_init_answer *a = &c->out.qp;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, reinit->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_reinit(c->q->p.relay, leg, reinit->qpn, &reinit->qp,
+				   &a->qp, &a->records);
 	if (rc < 0)
 		return requests_refused(c, rc);
 	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
@@ -121,6 +138,24 @@ int requests_qp_destroy(struct call *c)
 	if (rc == -EINPROGRESS)
 		return requests_defer(
 			c, leg, &(struct deferred){ .number = c->in.qpn });
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_qp_reset(struct call *c)
+{
+	const struct srdma_ctl_reset *reset = &c->in.reset;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, reset->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_reset(c->q->p.relay, leg, reset->qpn,
+				  reset->posted);
+	if (rc == -EINPROGRESS)
+		return requests_defer(
+			c, leg,
+			&(struct deferred){ .number = reset->qpn,
+					    .ticket = reset->posted });
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

@@ -65,6 +65,8 @@ class Kind(IntEnum):
     WITHDRAW = 29
     MODIFY = 30
     SHARE = 31
+    RESET = 32
+    REINIT = 33
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -100,6 +102,8 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.WITHDRAW: 8,
     Kind.MODIFY: 20,
     Kind.SHARE: 8,
+    Kind.RESET: 8,
+    Kind.REINIT: 20,
 }
 
 

@@ -140,7 +140,7 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 	return verbs_result(err);
 }
 
-void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
+void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num)
 {
 	uint32_t kept = 0;
 
@@ -148,6 +148,11 @@ void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
 		if (place(cq, i)->qp_num != qp_num)
 			*place(cq, kept++) = *place(cq, i);
 	cq->count = kept;
+}
+
+void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
+{
+	verbs_cq_drop(cq, qp_num);
 	cq->queues -= depth;
 }
 

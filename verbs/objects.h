@@ -147,7 +147,9 @@ static inline struct verbs_root *verbs_root_of(const struct ibv_context *ctx)
 
 /* Makes room for the completions of one more queue of this depth. 0 or ENOMEM. */
 int verbs_cq_join(struct verbs_cq *cq, uint32_t depth);
-/* The queue ends. Completions of its QP that were not polled are dropped. */
+/* Drops the completions of a QP that were not polled. */
+void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num);
+/* The queue ends, with the completions of its QP. */
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
 /* Drops the completion if the CQ is full, which is reported as an event. */
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "host/connecting.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 #include "wire/reason.h"
@@ -268,22 +269,50 @@ static int to_error(struct verbs_qp *qp)
 	return verbs_error(r);
 }
 
+/* Drops the completions of the QP that the program has not polled. */
+static void drop_completions(struct verbs_qp *qp)
+{
+	verbs_collect(verbs_root_of(qp->ibv.context));
+	verbs_cq_drop((struct verbs_cq *)qp->ibv.send_cq, qp->ibv.qp_num);
+	verbs_cq_drop((struct verbs_cq *)qp->ibv.recv_cq, qp->ibv.qp_num);
+	verbs_event_drop(verbs_root_of(qp->ibv.context), &qp->last_wqe);
+}
+
+/* The worker makes the QP anew under its QPN, if the agent has released it
+ * (docs/local-interface.md 3.6, REINIT). 0, or errno: it has to be ended. */
+static int again(struct verbs_qp *qp)
+{
+	const int released = srdma_connection_end(qp->connection);
+
+	qp->connection = NULL;
+	if (!released || srdma_qp_reinit(qp->qp))
+		return EAGAIN;
+	return share(qp);
+}
+
 /*
- * The worker has no state before INIT, so its QP is made anew, under another
- * QPN. If that fails, the QP is in RESET without one, and the next change of the
- * QP tries again.
+ * The worker has no state before INIT, so its QP is made anew, with its QPN if
+ * that is possible. If no QP can be made, the QP is in RESET without one, and the
+ * next change of the QP tries again.
  */
 static int to_reset(struct verbs_qp *qp)
 {
-	int err = end(qp);
+	int err = verbs_error(srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED));
 
+	if (err)
+		return err;
+	verbs_loss_known(qp);
+	drop_completions(qp);
+	err = again(qp);
+	if (err)
+		err = end(qp);
 	if (err)
 		return err;
 	qp->ibv.state = IBV_QPS_RESET;
 	qp->attr = (struct ibv_qp_attr){ 0 };
 	qp->connecting = qp->peer_gone = 0;
 	qp->recvs = qp->held = 0;
-	return make(qp);
+	return qp->qp ? 0 : make(qp);
 }
 
 static int nothing(struct verbs_qp *qp)

@@ -64,6 +64,8 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_WITHDRAW = 29,
 	SRDMA_CTL_MODIFY = 30,
 	SRDMA_CTL_SHARE = 31,
+	SRDMA_CTL_RESET = 32,
+	SRDMA_CTL_REINIT = 33,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -124,6 +126,17 @@ struct srdma_ctl_init {
 struct srdma_ctl_init_answer {
 	struct srdma_qp_info qp;
 	char wire[SRDMA_NAME_LEN];
+	uint32_t records; /* REINIT: written on the leg, modulo 2^32 */
+};
+
+struct srdma_ctl_reset {
+	uint32_t qpn;
+	uint32_t posted; /* descriptors posted on the leg, modulo 2^32 */
+};
+
+struct srdma_ctl_reinit {
+	uint32_t qpn;
+	struct srdma_qp_params qp;
 };
 
 struct srdma_ctl_keys {
@@ -282,7 +295,9 @@ struct srdma_ctl_msg {
 		uint32_t key;			      /* response to REG_MR */
 		struct srdma_ctl_key_of_leg dereg_mr; /* WITHDRAW too */
 		struct srdma_ctl_init init;
-		struct srdma_ctl_init_answer qp;
+		struct srdma_ctl_init_answer qp; /* REINIT too */
+		struct srdma_ctl_reset reset;
+		struct srdma_ctl_reinit reinit;
 		struct srdma_ctl_keys keys;
 		uint32_t qpn; /* WAIT, DESTROY, EXPIRE */
 		struct srdma_ctl_wait_answer wait;

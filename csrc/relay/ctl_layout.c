@@ -77,6 +77,23 @@ static const struct srdma_ctl_field init_answer[] = {
 	F(UINT, qp.qp.mtu),	F(UINT, qp.qp.window), F(UINT, qp.qp.reads),
 	F(BYTES, qp.qp.random), F(TEXT, qp.wire),      STOP,
 };
+static const struct srdma_ctl_field reset[] = {
+	F(UINT, reset.qpn),
+	F(UINT, reset.posted),
+	STOP,
+};
+static const struct srdma_ctl_field reinit[] = {
+	F(UINT, reinit.qpn),	F(UINT, reinit.qp.sq),
+	F(UINT, reinit.qp.rq),	F(UINT, reinit.qp.timeout_ms),
+	F(UINT, reinit.qp.mtu), STOP,
+};
+static const struct srdma_ctl_field reinit_answer[] = {
+	F(UINT, qp.qp.qpn),	F(BYTES, qp.qp.eid),
+	F(UINT, qp.qp.pn),	F(UINT, qp.qp.mtu),
+	F(UINT, qp.qp.window),	F(UINT, qp.qp.reads),
+	F(BYTES, qp.qp.random), F(TEXT, qp.wire),
+	F(UINT, qp.records),	STOP,
+};
 static const struct srdma_ctl_field keys[] = {
 	F(UINT, keys.qp.qpn),
 	F(UINT, keys.qp.role),
@@ -296,6 +313,8 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { dereg_mr, empty } },
 	[SRDMA_CTL_MODIFY] = { "MODIFY", { modify, empty } },
 	[SRDMA_CTL_SHARE] = { "SHARE", { share, empty } },
+	[SRDMA_CTL_RESET] = { "RESET", { reset, empty } },
+	[SRDMA_CTL_REINIT] = { "REINIT", { reinit, reinit_answer } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

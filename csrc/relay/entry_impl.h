@@ -26,6 +26,7 @@ struct srdma_relay_entry {
 	uint64_t rested;
 	uint32_t mtu; /* most payload of a packet that is taken, bytes */
 	uint8_t responses_first; /* order of the next turn: pump.c */
+	uint8_t reset;		 /* RESET was answered */
 	/* relay_keep.c: its place among the QPs of kept, and in KEEP. */
 	uint8_t kept_at, kept_index;
 	struct srdma_kept_node *kept; /* NULL: none */

@@ -57,6 +57,7 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 	int err = srdma_desc_decode(&d, buf->data, buf->len);
 
 	stats->descriptors++;
+	leg->taken++;
 	/* -EMSGSIZE is reported by a completion record of the request. */
 	if (err && err != -EMSGSIZE) {
 		refuse(leg, buf);

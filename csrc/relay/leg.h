@@ -19,6 +19,7 @@ struct srdma_leg {
 	uint32_t id;
 	uint32_t reserved; /* completion records that its QPs may need */
 	uint32_t mrs;	   /* number of its regions */
+	uint32_t taken;	   /* descriptors, modulo 2^32 */
 	uint32_t revoked;  /* number of revoked ranges of its regions (6.3) */
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;

@@ -293,5 +293,17 @@ int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
  * again after later turns; -ENOENT. */
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn);
+/* RESET: as DESTROY, but the QP is not freed. posted: descriptors of the leg that
+ * are taken before the end of the QP, modulo 2^32. */
+int srdma_relay_qp_reset(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t posted);
+/*
+ * REINIT: frees a QP that was reset and makes another one with its QPN. *records:
+ * completion records written on the leg, modulo 2^32. -EINVAL: it was not reset;
+ * -ENOENT; errors of srdma_relay_qp_init(), after which the QP is freed.
+ */
+int srdma_relay_qp_reinit(struct srdma_relay *r, struct srdma_leg *leg,
+			  uint32_t qpn, const struct srdma_qp_params *params,
+			  struct srdma_qp_info *info, uint32_t *records);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Creation and end of QPs: INIT, WAIT, END, DESTROY of the control socket
+ * Creation and end of QPs: INIT, WAIT, END, DESTROY, RESET, REINIT of the control socket
  * (docs/protocol.md 7; local-interface.md 3, 5).
  */
 #include <errno.h>
@@ -59,7 +59,8 @@ static uint32_t qpn_of(const struct srdma_relay *r, uint32_t random)
 	return qpn <= SRDMA_MAX_QPN ? qpn : 0;
 }
 
-static int choose_name(struct srdma_relay *r, struct name *name,
+/* qpn: that of the QP; 0: it is drawn. */
+static int choose_name(struct srdma_relay *r, uint32_t qpn, struct name *name,
 		       struct srdma_qp_info *info)
 {
 	uint8_t bytes[6];
@@ -67,7 +68,7 @@ static int choose_name(struct srdma_relay *r, struct name *name,
 
 	do {
 		err = srdma_relay_random(r, bytes, sizeof(bytes));
-		name->qpn = qpn_of(r, srdma_load24(bytes));
+		name->qpn = qpn ? qpn : qpn_of(r, srdma_load24(bytes));
 	} while (!err && (!name->qpn || srdma_relay_qp(r, name->qpn)));
 	if (!err)
 		err = srdma_relay_random(r, info->random, sizeof(info->random));
@@ -125,8 +126,8 @@ static uint32_t records_of(const struct srdma_qp *qp)
 }
 
 static int create(struct srdma_relay *r, struct srdma_leg *leg,
-		  const struct srdma_qp_params *params, struct srdma_qp **out,
-		  struct srdma_qp_info *info)
+		  const struct srdma_qp_params *params, uint32_t qpn,
+		  struct srdma_qp **out, struct srdma_qp_info *info)
 {
 	const uint32_t ms =
 		params->timeout_ms ? params->timeout_ms : DEFAULT_TIMEOUT_MS;
@@ -141,7 +142,7 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 		.timeout = ms * SRDMA_MS,
 	};
 	struct name name;
-	int err = choose_name(r, &name, info);
+	int err = choose_name(r, qpn, &name, info);
 
 	if (err)
 		return err;
@@ -153,10 +154,11 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 	return 0;
 }
 
+/* qpn: that of the QP; 0: it is drawn. */
 /* RFC 5042 R6.4.1-1 */
-int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
-			const struct srdma_qp_params *params,
-			struct srdma_qp_info *info)
+static int init(struct srdma_relay *r, struct srdma_leg *leg,
+		const struct srdma_qp_params *params, uint32_t qpn,
+		struct srdma_qp_info *info)
 {
 	struct srdma_relay_entry *e;
 	struct srdma_qp *qp;
@@ -167,7 +169,7 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 		err = srdma_relay_charge_qp(r, leg->account, entries);
 	if (err)
 		return err;
-	err = create(r, leg, params, &qp, info);
+	err = create(r, leg, params, qpn, &qp, info);
 	if (err) {
 		srdma_relay_release_qp(leg->account, entries);
 		return err;
@@ -185,6 +187,13 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 	info->window = r->params.window;
 	info->reads = r->params.reads;
 	return 0;
+}
+
+int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_params *params,
+			struct srdma_qp_info *info)
+{
+	return init(r, leg, params, 0, info);
 }
 
 int srdma_relay_qp_share(struct srdma_relay *r, struct srdma_leg *leg,
@@ -288,27 +297,68 @@ int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
 	return 0;
 }
 
-int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
-			   uint32_t qpn)
+/* Begins the end of a QP, if it has not begun. 1: the QP has ended. */
+static int end(struct srdma_relay *r, struct srdma_qp *qp)
 {
-	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
-	struct srdma_relay_entry *e;
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
 
-	if (!qp)
-		return -ENOENT;
-	e = srdma_qp_entry(qp);
 	if (!e->closing) {
 		e->closing = r->env.now ? r->env.now : 1;
 		srdma_qp_silence(qp);
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_CLOSED, SRDMA_NONE, 1);
 		srdma_qp_activate(qp);
 	}
-	if (!srdma_relay_is_removable(qp)) {
-		srdma_env_wake(&r->env, r->env.now + SRDMA_MS);
-		return -EINPROGRESS;
-	}
+	return srdma_relay_is_removable(qp);
+}
+
+static int in_progress(struct srdma_relay *r)
+{
+	srdma_env_wake(&r->env, r->env.now + SRDMA_MS);
+	return -EINPROGRESS;
+}
+
+int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (!end(r, qp))
+		return in_progress(r);
 	srdma_relay_forget(qp);
 	return 0;
+}
+
+int srdma_relay_qp_reset(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t posted)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (!end(r, qp) || (int32_t)(leg->taken - posted) < 0)
+		return in_progress(r);
+	srdma_qp_entry(qp)->reset = 1;
+	return 0;
+}
+
+int srdma_relay_qp_reinit(struct srdma_relay *r, struct srdma_leg *leg,
+			  uint32_t qpn, const struct srdma_qp_params *params,
+			  struct srdma_qp_info *info, uint32_t *records)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (!srdma_qp_entry(qp)->reset)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"QP %u was not reset: send RESET and wait for its answer",
+			qpn);
+	srdma_relay_forget(qp);
+	*records = leg->cq.written;
+	return init(r, leg, params, qpn, info);
 }
 
 static int check_change(struct srdma_relay *r, const struct srdma_qp_change *c)

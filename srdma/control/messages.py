@@ -50,6 +50,8 @@ class Kind(IntEnum):
     WITHDRAW = control.KINDS["WITHDRAW"]
     MODIFY = control.KINDS["MODIFY"]
     SHARE = control.KINDS["SHARE"]
+    RESET = control.KINDS["RESET"]
+    REINIT = control.KINDS["REINIT"]
 
 
 class Direction(IntEnum):

@@ -315,9 +315,26 @@ def test_only_connections_of_a_leg_may_use_it(a: Worker) -> None:
         (Kind.LIFE, u32(qp.qpn, 1)),
         (Kind.END, u32(qp.qpn, PEER_CLOSED)),
         (Kind.SHARE, u32(qp.qpn, qp.qpn)),
+        (Kind.RESET, u32(qp.qpn, 0)),
+        (Kind.REINIT, u32(qp.qpn, 1, 1, 0, 0)),
     ):
         assert "this connection" in other.refused(errno.EPERM, kind, body)
     owner.request(Kind.DESTROY, u32(qp.qpn))
+
+
+def test_reset_waits_for_descriptors(a: Worker) -> None:
+    """RESET is answered later, or never if the host lies; REINIT keeps the QPN."""
+    client = a.client()
+    leg, _ = client.open()
+    qp, lying = client.init(leg), client.init(leg)
+    client.request(Kind.RESET, u32(qp.qpn, 0))
+    client.request(Kind.RESET, u32(qp.qpn, 0))
+    client.send(Kind.RESET, u32(lying.qpn, 1))
+    answer, _ = client.request(Kind.REINIT, u32(qp.qpn, 16, 8, 0, 0))
+    assert (len(answer), answer[:4]) == (140, u32(qp.qpn))
+    assert "was not reset" in client.refused(errno.EINVAL, Kind.REINIT, u32(lying.qpn, 16, 8, 0, 0))
+    client.request(Kind.DESTROY, u32(qp.qpn))
+    assert client.refused(errno.ENOENT, Kind.REINIT, u32(qp.qpn, 16, 8, 0, 0))
 
 
 def test_attached_connection_may_use_the_leg(a: Worker) -> None:

@@ -637,6 +637,37 @@ static void test_failed_qp_flushes_now_and_later(void **state)
 	assert_int_equal(poll_one(n, &rec), 0);
 }
 
+/* REINIT: work requests and records of the former QP are gone, and the records of
+ * the new one count from its first on. */
+static void test_restarted_qp(void **state)
+{
+	struct nic *n = *state;
+	struct srdma_record rec;
+	uint64_t old = posted(n, SRDMA_DESC_SEND, SRDMA_DESC_SIGNALED, 1), id;
+
+	posted(n, SRDMA_DESC_RECV, 0, 2);
+	assert_int_equal(srdma_host_posted(n->host), 2);
+	complete(n, old, SRDMA_WC_SEND);
+	write_record(n, (struct srdma_record){ .qpn = QPN,
+					       .opcode = SRDMA_WC_QP_EVENT });
+	assert_int_equal(srdma_host_qp_restart(n->host, QPN + 1, 0), -ENOENT);
+	assert_int_equal(
+		srdma_host_qp_fail(n->host, QPN, SRDMA_REASON_WIRE_LOST), 0);
+	assert_int_equal(srdma_host_qp_restart(n->host, QPN, n->written), 0);
+	assert_int_equal(poll_one(n, &rec), 0);
+	id = posted(n, SRDMA_DESC_SEND, SRDMA_DESC_SIGNALED, 3);
+	assert_int_equal(srdma_host_posted(n->host), 3);
+	complete(n, id, SRDMA_WC_SEND);
+	write_record(n, (struct srdma_record){
+				.qpn = QPN,
+				.opcode = SRDMA_WC_QP_EVENT,
+				.vendor_err = SRDMA_REASON_PEER_CLOSED });
+	expect(n, 3, SRDMA_WC_SEND, SRDMA_REASON_NONE);
+	expect(n, 0, SRDMA_WC_QP_EVENT, SRDMA_REASON_PEER_CLOSED);
+	assert_int_equal(poll_one(n, &rec), 0);
+	assert_int_equal(srdma_host_ignored(n->host), 2);
+}
+
 /* With arbitrary bytes in the ring, polling ends and each WR completes once. */
 static void test_random_ring_completes_each_wr_once(void **state)
 {
@@ -689,6 +720,7 @@ int main(void)
 		TEST(test_recv_record),
 		TEST(test_qp_event_once),
 		TEST(test_bad_records_are_ignored),
+		TEST(test_restarted_qp),
 		TEST(test_removed_qp_is_ignored),
 		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),

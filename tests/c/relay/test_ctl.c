@@ -60,6 +60,8 @@ static const struct {
 	[SRDMA_CTL_WITHDRAW] = { "WITHDRAW", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_MODIFY] = { "MODIFY", { FIXED(20), FIXED(0) } },
 	[SRDMA_CTL_SHARE] = { "SHARE", { FIXED(8), FIXED(0) } },
+	[SRDMA_CTL_RESET] = { "RESET", { FIXED(8), FIXED(0) } },
+	[SRDMA_CTL_REINIT] = { "REINIT", { FIXED(20), FIXED(140) } },
 #undef FIXED
 };
 

@@ -406,8 +406,10 @@ static void to_reset(struct end *e)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	struct ibv_qp_init_attr init;
+	const uint32_t qp_num = e->qp->qp_num;
 
 	assert_int_equal(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(e->qp->qp_num, qp_num);
 	assert_int_equal(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init), 0);
 	assert_int_equal(attr.qp_state, IBV_QPS_RESET);
 	assert_int_equal(attr.dest_qp_num, 0);
@@ -441,6 +443,40 @@ static void test_reset(void **state)
 		assert_int_equal(ibv_poll_cq(ends[1].cq, 1, &wc), 0);
 		assert_int_equal(post_recv(&ends[1], (struct ibv_recv_wr){ 0 }),
 				 EINVAL);
+	}
+}
+
+/* Requests that were posted before RESET are not executed after it, and one end
+ * may be reset before the other one. */
+static void test_reset_while_requests_are_posted(void **state)
+{
+	struct ibv_sge one;
+	struct ibv_wc wc;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		connect_ends((unsigned)all_rights);
+		cut(&ends[0], &one, 1, MEMORY / 2);
+		for (int k = 0; k < DEPTH; k++)
+			assert_int_equal(
+				post(&ends[0],
+				     request(IBV_WR_RDMA_WRITE, &one, 1)),
+				0);
+		to_reset(&ends[i % 2]);
+		to_reset(&ends[1 - i % 2]);
+		memset(ends[0].memory, 1 + i, MEMORY);
+		memset(ends[1].memory, 0, MEMORY);
+		connect_ends((unsigned)all_rights);
+		cut(&ends[0], &one, 1, 1);
+		assert_int_equal(
+			post(&ends[0], request(IBV_WR_RDMA_WRITE, &one, 1)), 0);
+		expect(&ends[0], 1, IBV_WC_SUCCESS);
+		assert_int_equal(ibv_poll_cq(ends[0].cq, 1, &wc), 0);
+		assert_int_equal(ends[1].memory[0], 1 + i);
+		for (int k = 1; k < MEMORY; k++)
+			assert_int_equal(ends[1].memory[k], 0);
+		for (int k = 0; k < 2; k++)
+			to_reset(&ends[k]);
 	}
 }
 
@@ -492,6 +528,7 @@ int main(void)
 		cmocka_unit_test(test_rights_of_a_qp),
 		TEST(test_rights_change),
 		TEST(test_reset),
+		TEST(test_reset_while_requests_are_posted),
 		TEST(test_reset_after_an_error),
 		TEST(test_illegal_retries),
 	};
