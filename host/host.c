@@ -287,10 +287,9 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	if (is_full(qp, q))
 		return -ENOSPC;
 
-	d.id = q == &qp->rq && qp->shared
-		       ? share_id(qp, wr->id)
-		       : srdma_wr_queue_add(q, wr) << 1 |
-				 (uint64_t)(q == &qp->rq);
+	d.id = q == &qp->rq && qp->shared ? share_id(qp, wr->id)
+					  : srdma_wr_queue_add(q, wr) << 1 |
+						    (uint64_t)(q == &qp->rq);
 	if (qp->failed)
 		return 0;
 	d.consumed = h->told = h->consumed;
