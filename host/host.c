@@ -362,13 +362,11 @@ static int next_record(struct srdma_host *h, struct srdma_record *rec)
 	return 1;
 }
 
-/* Completes the entry that the record names and sets wr_id. 1, or 0: ignore the
- * record. */
+/* Completes the entry that a record names, and sets wr_id. 1, or 0: ignore it. */
 static int retire(struct host_qp *qp, struct srdma_record *rec)
 {
 	struct srdma_wr_queue *q = rec->id & 1 ? &qp->rq : &qp->sq;
-	uint64_t number = rec->id >> 1;
-	const struct srdma_wr_entry *e = srdma_wr_queue_retire(q, number);
+	const struct srdma_wr_entry *e = srdma_wr_queue_retire(q, rec->id >> 1);
 
 	if (!e)
 		return 0;
