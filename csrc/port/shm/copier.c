@@ -27,7 +27,8 @@ int srdma_copier_has_ended(const struct srdma_copier *c)
 
 /*
  * After the process ended and was reaped, pid may name another one. If it lives
- * after the call, pid named it during the call.
+ * after the call, pid named it during the call. This is checked again where bytes
+ * leave the process only: a write is made, and cannot be undone.
  */
 static int move(const struct srdma_copier *c, uint64_t addr, void *mine,
 		size_t len, bool to_process)
@@ -43,7 +44,7 @@ static int move(const struct srdma_copier *c, uint64_t addr, void *mine,
 		       : process_vm_readv(c->pid, &local, 1, &remote, 1, 0);
 	if (n < 0)
 		return -errno;
-	if (srdma_copier_has_ended(c))
+	if (!to_process && srdma_copier_has_ended(c))
 		return -ESRCH;
 	return (size_t)n == len ? 0 : -EFAULT;
 }

@@ -520,6 +520,7 @@ static void test_leg_without_a_descriptor_for_its_process(void **state)
 	assert_non_null(strstr(f->port->why, "file descriptors"));
 }
 
+enum { MORTAL = 64 };		/* bytes of the region of such a process */
 static pid_t ends_while_copied; /* 0: none */
 
 /* Replaces the C library's function: the process ends before it returns. */
@@ -537,38 +538,77 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
 	return n;
 }
 
-/* The bytes may be of another process, which got the PID meanwhile. */
-static void test_bytes_of_a_process_that_ended_are_dropped(void **state)
+ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
+			  unsigned long locals, const struct iovec *remote,
+			  unsigned long remotes, unsigned long flags)
 {
-	static uint8_t memory[64] = "secret";
-	struct shm_leg *f = *state;
+	const ssize_t n = syscall(SYS_process_vm_writev, pid, local, locals,
+				  remote, remotes, flags);
+
+	if (pid == ends_while_copied) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	return n;
+}
+
+/* Opens a leg of a new process, and a region of its memory. */
+static pid_t open_mortal(struct shm_leg *f, struct srdma_conn **leg,
+			 struct srdma_region **region, uint8_t *memory)
+{
 	const pid_t pid = fork();
-	struct srdma_region *region;
-	struct srdma_conn *leg;
-	struct srdma_dma dma = { .addr = (uintptr_t)memory,
-				 .len = 6,
-				 .buf = f->port->ops->buf_get(f->port) };
 
 	if (!pid) {
 		pause();
 		_exit(0);
 	}
-	leg = open_leg(f, pid);
-	assert_int_equal(open_region(leg, memory, sizeof(memory), &region), 0);
-	if (shm_region_ready(f->port, region)) {
+	*leg = open_leg(f, pid);
+	assert_int_equal(open_region(*leg, memory, MORTAL, region), 0);
+	if (shm_region_ready(f->port, *region)) {
 		print_message("this kernel refuses process_vm_readv\n");
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		skip();
 	}
-	dma.region = region;
+	return pid;
+}
+
+/* A write that was made before the process ended was made. */
+static void test_write_before_the_end_of_a_process(void **state)
+{
+	static uint8_t memory[MORTAL];
+	struct shm_leg *f = *state;
+	struct srdma_dma dma = { .addr = (uintptr_t)memory,
+				 .len = 6,
+				 .buf = f->port->ops->buf_get(f->port) };
+	struct srdma_conn *leg;
+
+	ends_while_copied = open_mortal(f, &leg, &dma.region, memory);
+	assert_int_equal(shm_dma(f->port->ops->write, &dma), 1);
+	assert_int_equal(shm_dma(f->port->ops->write, &dma), -ESRCH);
+	ends_while_copied = 0;
+	f->port->ops->buf_put(dma.buf);
+	f->port->ops->region_close(dma.region);
+	f->port->ops->close(leg);
+}
+
+/* The bytes may be of another process, which got the PID meanwhile. */
+static void test_bytes_of_a_process_that_ended_are_dropped(void **state)
+{
+	static uint8_t memory[MORTAL] = "secret";
+	struct shm_leg *f = *state;
+	struct srdma_conn *leg;
+	struct srdma_dma dma = { .addr = (uintptr_t)memory,
+				 .len = 6,
+				 .buf = f->port->ops->buf_get(f->port) };
+
+	ends_while_copied = open_mortal(f, &leg, &dma.region, memory);
 	memset(dma.buf->data, 0, 6);
-	ends_while_copied = pid;
 	assert_int_equal(shm_dma(f->port->ops->read, &dma), -ESRCH);
 	ends_while_copied = 0;
 	assert_memory_equal(dma.buf->data, "\0\0\0\0\0\0", 6);
 	f->port->ops->buf_put(dma.buf);
-	f->port->ops->region_close(region);
+	f->port->ops->region_close(dma.region);
 	f->port->ops->close(leg);
 }
 
@@ -657,6 +697,7 @@ int main(void)
 		WITH_LEG(test_reused_pid_is_not_joined),
 		WITH_LEG(test_leg_without_a_descriptor_for_its_process),
 		WITH_LEG(test_bytes_of_a_process_that_ended_are_dropped),
+		WITH_LEG(test_write_before_the_end_of_a_process),
 		cmocka_unit_test(test_worker_for_memfds_only),
 		cmocka_unit_test(test_worker_without_threads),
 		WITH_LEG(test_mapped_memory_does_not_block),
