@@ -13,13 +13,13 @@ from tests.e2e import cable, test_run
 from tests.e2e.agents import gid_hosts
 from tests.e2e.conftest import A, B
 from tests.e2e.test_run import LIMIT, Ended, Hosts, _end, _listens, _runs_protected, needs
+from tests.ports import free_port
 
 # libfabric uses a device only if a network interface, other than the loopback, has its address;
 # to look for devices it binds to 127.0.0.1.
 GIDS = {"a": ("127.0.1.1", A), "b": ("127.0.1.2", B)}
 SOURCES = Path(__file__).parent / "stack"
 PINGPONG_PORT = 47592  # of fi_pingpong
-RMA_PORT = 7471  # of RDMA-CM, where nothing else listens
 
 pytestmark = test_run.pytestmark
 run_hosts = test_run.hosts
@@ -104,6 +104,44 @@ def test_ucx_operations(run_hosts: Hosts, words: str) -> None:
     _ucx(run_hosts, words)
 
 
+# TCP is for the messages that connect the endpoints, because ud_verbs needs UD.
+UCP = (
+    "env UCX_TLS=rc_verbs,self,tcp UCX_NET_DEVICES=srdma0:1,lo UCX_SOCKADDR_TLS_PRIORITY=tcp "
+    "UCX_MAX_EAGER_RAILS=1 UCX_MAX_RNDV_RAILS=1"
+)
+LENGTH = 1 << 20  # of ucp.c
+
+
+@pytest.mark.soak
+def test_ucp(run_hosts: Hosts, tmp_path: Path) -> None:
+    """Nothing of the data goes over TCP: the workers seal at least as many bytes."""
+    if not Path("/usr/include/ucp/api/ucp.h").exists():
+        pytest.skip("no headers of UCX: apt-get install libucx-dev")
+    program = _compile("gcc", "ucp", tmp_path, "-lucp", "-lucs")
+    workers = (run_hosts.place.a.ctx, run_hosts.place.b.ctx)
+    before = [worker.stats()["bytes_sealed"] for worker in workers]
+    for code, out in _server_and_client(run_hosts, UCP.split(), program, "127.0.0.1"):
+        assert code == 0, out
+    client, server = (
+        worker.stats()["bytes_sealed"] - then for worker, then in zip(workers, before, strict=True)
+    )
+    assert client > 2 * LENGTH  # a message and a PUT
+    assert server > LENGTH  # the answer to a GET
+
+
+def _server_and_client(
+    hosts: Hosts, words: list[str], program: str, address: str
+) -> tuple[Ended, Ended]:
+    """A program of stack/ on both hosts: its server on b, then its client on a."""
+    port = str(free_port())
+    server = hosts.start("b", [*words, program, "server", address, port])
+    assert server.stdout is not None
+    while (line := server.stdout.readline()) != "listening\n":
+        assert line, "it has ended"
+    client = hosts.start("a", [*words, program, "client", address, port])
+    return _end(client), _end(server)
+
+
 # libfabric ----------------------------------------------------------------------
 
 
@@ -127,13 +165,8 @@ def test_libfabric_write_and_read(hosts: Hosts, tmp_path: Path) -> None:
     if not Path("/usr/include/rdma/fi_rma.h").exists():
         pytest.skip("no headers of libfabric: apt-get install libfabric-dev")
     program = _compile("gcc", "rma", tmp_path, "-lfabric")
-    at = [GIDS["b"][0], str(RMA_PORT)]
     before = hosts.sealed()
-    server = hosts.start("b", [program, "server", *at])
-    assert server.stdout is not None
-    assert server.stdout.readline() == "listening\n"
-    client = hosts.start("a", [program, "client", *at])
-    _all_good(hosts, before, _end(client), _end(server))
+    _all_good(hosts, before, *_server_and_client(hosts, [], program, GIDS["b"][0]))
 
 
 # Open MPI -----------------------------------------------------------------------

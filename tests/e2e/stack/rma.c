@@ -13,11 +13,10 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { LENGTH = 1 << 20, WAIT_MS = 60000 };
+#include "ends.h"
+
+enum { WAIT_MS = 60000 };
 
 struct place {
 	uint64_t address, key;
@@ -34,33 +33,12 @@ struct end {
 
 static unsigned char memory[2 * LENGTH]; /* the second half: of a READ */
 
-static void check(int good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "rma: %s failed\n", what);
-	exit(1);
-}
-
 static void ok(ssize_t r, const char *what)
 {
 	if (!r)
 		return;
 	fprintf(stderr, "rma: %s: %s\n", what, fi_strerror((int)-r));
 	exit(1);
-}
-
-static unsigned char byte_at(int i)
-{
-	return (unsigned char)(i * 13 + i / 256);
-}
-
-static int whole(const unsigned char *data)
-{
-	for (int i = 0; i < LENGTH; i++)
-		if (data[i] != byte_at(i))
-			return 0;
-	return 1;
 }
 
 static struct fi_info *look_up(const char *node, const char *port,
@@ -184,8 +162,7 @@ static void use(const char *node, const char *port)
 	struct end e = { 0 };
 	struct place peer;
 
-	for (int i = 0; i < LENGTH; i++)
-		memory[i] = byte_at(i);
+	fill(memory);
 	open_fabric(&e, info);
 	open_endpoint(&e, info);
 	ok(fi_connect(e.ep, info->dest_addr, NULL, 0), "fi_connect()");
@@ -206,12 +183,5 @@ static void use(const char *node, const char *port)
 
 int main(int argc, char **argv)
 {
-	if (argc == 4 && !strcmp(argv[1], "server"))
-		serve(argv[2], argv[3]);
-	else if (argc == 4 && !strcmp(argv[1], "client"))
-		use(argv[2], argv[3]);
-	else
-		return 2;
-	printf("%s ok\n", argv[1]);
-	return 0;
+	return run_end(argc, argv, serve, use);
 }
