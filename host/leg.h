@@ -21,6 +21,7 @@ struct srdma_host_leg_region {
 	size_t length;
 	uint32_t access; /* enum srdma_access, or-ed */
 	int fd;		 /* memfd to send with REG_MR, or -1 */
+	uint64_t offset; /* where the memory begins in the memfd */
 	uint32_t rkey;	 /* host rkey for REG_MR, set by reg; 0: none */
 	void *device_mr; /* of the leg, from reg to dereg */
 };

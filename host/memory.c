@@ -70,6 +70,7 @@ static void fill(struct srdma_ctl_msg *m, const struct srdma_mr *mr,
 	p->region.length = mr->memory.length;
 	p->region.access = a->access;
 	p->region.host_rkey = mr->memory.rkey;
+	p->region.fd_offset = mr->memory.offset;
 	p->scope_qpn = a->qp ? a->qp->made.qp.qpn : 0;
 	if (a->has_iova)
 		p->bias = p->region.addr - a->iova;
@@ -170,6 +171,13 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		 const struct srdma_mr_attr *attr)
 {
+	return srdma_reg_mr_of_file(mr, pd, attr, -1, 0);
+}
+
+int srdma_reg_mr_of_file(struct srdma_mr **mr, struct srdma_pd *pd,
+			 const struct srdma_mr_attr *attr, int fd,
+			 uint64_t offset)
+{
 	struct srdma_mr *made;
 	int r = check(pd, attr);
 
@@ -182,6 +190,8 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 	made = new_mr(pd, attr);
 	if (!made)
 		return -ENOMEM;
+	made->memory.fd = fd;
+	made->memory.offset = offset;
 	r = reg(made, attr);
 	if (r)
 		free_mr(made);

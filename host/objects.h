@@ -70,6 +70,12 @@ struct srdma_mr {
 	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
 };
 
+/* As srdma_reg_mr(), of memory that is mapped from `offset` of a memfd on, which the
+ * caller may close afterwards; -1: of none. */
+int srdma_reg_mr_of_file(struct srdma_mr **mr, struct srdma_pd *pd,
+			 const struct srdma_mr_attr *attr, int fd,
+			 uint64_t offset);
+
 /* A new connection to the worker process at the path. It may be of another kind
  * than the device's: the agent may have been started again. Errors of
  * srdma_control_connect(), srdma_access_connect() and

@@ -24,7 +24,7 @@ from srdma.uri import check_pattern
 VARIABLE = "SRDMA_RUN"
 SIZE_MAX = 16_383  # bytes of the variable
 PEERS_MAX, ALLOWED_MAX = 64, 16  # of entries, of identities in one
-KEYS, PEER_KEYS = {"worker", "agent", "identity", "peer"}, {"gid", "allow"}
+KEYS, PEER_KEYS = {"worker", "agent", "identity", "map_memory", "peer"}, {"gid", "allow"}
 LIBRARIES = "librdmacm.so.1", "libibverbs.so.1"  # the system may have them, too
 PRELOADED = (*LIBRARIES, "libsrdma-device.so.1")
 # A program that loads libraries and prints the files that it has mapped.
@@ -40,18 +40,20 @@ FOLDERS = ("/usr/local/lib/srdma/run", "/usr/lib/srdma/run")
 @dataclass(frozen=True)
 class RunPolicy:
     """worker, agent: their sockets; identity: a name of the agent's policy; peers: range of GIDs
-    -> identities that are allowed there."""
+    -> identities that are allowed there; map_memory: docs/run.md 4.1."""
 
     worker: str
     agent: str
     identity: str
     peers: Mapping[str, tuple[str, ...]]
+    map_memory: bool = False
 
     def variable(self, system: Mapping[str, Path]) -> str:
         """The value of $SRDMA_RUN. system: system_libraries(). Raises LocalError if it is too
         long."""
         lines = [f"worker={self.worker}", f"agent={self.agent}", f"identity={self.identity}"]
         lines += [f"{name.split('.')[0]}={path}" for name, path in system.items()]
+        lines += ["map_memory=1"] if self.map_memory else []
         lines += [f"peer={gids} {' '.join(allowed)}" for gids, allowed in self.peers.items()]
         text = "".join(f"{line}\n" for line in lines)
         if len(text.encode()) > SIZE_MAX:
@@ -154,7 +156,11 @@ def _policy(fields: dict[str, Any]) -> RunPolicy:
     peers = dict(_peer(entry) for entry in entries)
     if len(peers) < len(entries):
         raise ValueError("two entries [[peer]] have the same gid")
-    return RunPolicy(texts[0], texts[1], _text("identity", fields.get("identity", "")), peers)
+    map_memory = fields.get("map_memory", False)
+    if not isinstance(map_memory, bool):
+        raise ValueError("map_memory must be true or false")
+    identity = _text("identity", fields.get("identity", ""))
+    return RunPolicy(texts[0], texts[1], identity, peers, map_memory)
 
 
 def _text(name: str, value: object) -> str:

@@ -10,6 +10,7 @@
 
 #include "host/objects.h"
 #include "srdma/connection.h"
+#include "verbs/map.h"
 #include "verbs/policy.h"
 
 enum {
@@ -73,6 +74,7 @@ struct verbs_pd {
 struct verbs_mr {
 	struct ibv_mr ibv;
 	struct srdma_mr *mr;
+	struct verbs_range range;
 };
 
 struct verbs_channel {

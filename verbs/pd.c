@@ -91,11 +91,18 @@ static int reg(struct verbs_mr *mr, uint64_t iova, unsigned access)
 					    .whole_pd = 1,
 					    .iova = iova,
 					    .has_iova = 1 };
+	const int may_move = root->policy->map_memory &&
+			     root->device->hello.host_kind == SRDMA_PORT_SHM;
 	struct srdma_mr_info info;
-	int r;
+	uint64_t offset;
+	int fd, r;
 
 	pthread_mutex_lock(&root->lock);
-	r = srdma_reg_mr(&mr->mr, pd->pd, &attr);
+	verbs_map_enter(&mr->range, mr->ibv.addr, mr->ibv.length, may_move);
+	fd = verbs_map_fd(&mr->range, &offset);
+	r = srdma_reg_mr_of_file(&mr->mr, pd->pd, &attr, fd, offset);
+	if (r)
+		verbs_map_leave(&mr->range);
 	if (!r) {
 		srdma_query_mr(mr->mr, &info);
 		mr->ibv.lkey = mr->ibv.rkey = info.key;
@@ -150,8 +157,10 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 
 	pthread_mutex_lock(&root->lock);
 	r = srdma_dereg_mr(mr->mr);
-	if (!r)
+	if (!r) {
+		verbs_map_leave(&mr->range);
 		((struct verbs_pd *)ibv->pd)->users--;
+	}
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
 		free(mr);

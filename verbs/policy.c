@@ -58,7 +58,8 @@ static const char *read_line(struct verbs_policy *p, char *line)
 		      { "agent", &p->agent },
 		      { "identity", &p->identity },
 		      { "libibverbs", &p->libibverbs },
-		      { "librdmacm", &p->librdmacm } };
+		      { "librdmacm", &p->librdmacm },
+		      { "map_memory", &p->map_memory } };
 	char *value = strchr(line, '=');
 
 	if (!value)

@@ -20,6 +20,8 @@ struct verbs_policy {
 	const char *worker, *agent, *identity;
 	/* Paths of the system's libraries, for a leg over RDMA. NULL: none. */
 	const char *libibverbs, *librdmacm;
+	const char
+		*map_memory; /* "1": pages of regions may be moved; NULL: no */
 	struct verbs_peer peers[VERBS_PEERS];
 	unsigned n;
 	char text[VERBS_POLICY_LEN]; /* the strings point into it */

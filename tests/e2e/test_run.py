@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ class Hosts:
     folder: Path
     network: str = "127.0.0.0/8"
     inside: tuple[str, ...] = ()
+    map_memory: bool = False
 
     def config(
         self, name: str, *, allow: str = "spiffe://test/*", gid: str = "", worker: str = ""
@@ -50,6 +51,7 @@ class Hosts:
         path = self.folder / f"run-{name}.toml"
         path.write_text(
             f'worker = "{worker}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'
+            f"map_memory = {str(self.map_memory).lower()}\n"
             f'[[peer]]\ngid = "{gid}"\nallow = ["{allow}"]\n'
         )
         path.chmod(0o600)
@@ -177,6 +179,20 @@ def _runs_protected(hosts: Hosts, words: list[str]) -> None:
     assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
 
 
+@pytest.mark.parametrize("words", ["ib_write_bw -q 2 -n 100", "ib_atomic_bw -n 100"])
+def test_memory_that_the_worker_maps(hosts: Hosts, words: str) -> None:
+    """docs/run.md 4.1."""
+    _runs_protected(replace(hosts, map_memory=True), words.split())
+
+
+def test_memory_is_moved(hosts: Hosts) -> None:
+    program = PROGRAMS / "mapped"
+    if not program.exists():
+        pytest.skip(f"no {program}: make host-tests")
+    code, out = ended(replace(hosts, map_memory=True).start("a", [str(program)]))
+    assert code == 0, out
+
+
 def test_device_is_shown(hosts: Hosts) -> None:
     needs("ibv_devinfo")
     code, out = ended(hosts.start("a", ["ibv_devinfo", "-v"]))
@@ -186,9 +202,10 @@ def test_device_is_shown(hosts: Hosts) -> None:
     assert "PORT_ACTIVE" in out
 
 
+@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq"])
-def test_functions(hosts: Hosts, name: str) -> None:
-    program = PROGRAMS / name
+def test_functions(hosts: Hosts, name: str, mapped: bool) -> None:
+    program, hosts = PROGRAMS / name, replace(hosts, map_memory=mapped)
     if not program.exists():
         pytest.skip(f"no {program}: make host-tests")
     code, out = ended(hosts.start("a", [str(program)]))

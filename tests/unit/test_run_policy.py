@@ -42,6 +42,12 @@ def test_variable(tmp_path: Path) -> None:
     )
 
 
+def test_mapped_memory(tmp_path: Path) -> None:
+    for text, line in (("true", "map_memory=1\n"), ("false", "")):
+        policy = run_policy.read(write(tmp_path, f"map_memory = {text}\n{GOOD}"))
+        assert policy.variable({}).startswith(f"worker=/w\nagent=/a\nidentity=host-a\n{line}peer=")
+
+
 def test_sockets_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRDMA_WORKER", "/other-w")
     monkeypatch.setenv("SRDMA_AGENT", "/other-a")
@@ -58,6 +64,7 @@ def test_sockets_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ('"/w"', "7", "worker is missing"),
         ('"/w"', '"/w\\n"', "control character"),
         ('identity = "host-a"\n', "", "identity is missing"),
+        ('agent = "/a"\n', 'agent = "/a"\nmap_memory = 1\n', "map_memory must be true or false"),
         ("[[peer]]", "[[other]]", "unknown key 'other'"),
         ('gid = "10.0.0.0/24"', "", "the keys gid and allow"),
         ('"10.0.0.0/24"', '"10.0.0.1/24"', "has host bits set"),
