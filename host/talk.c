@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "host/error.h"
+#include "port/port.h"
 
 enum { SELF_PAIRS = 4 }; /* of write_self() */
 
@@ -39,15 +40,30 @@ static void write_self(struct srdma_message *w, const char *what,
 	free(path);
 }
 
+/* What a program serves, and what its agent knows the program by. */
+struct service {
+	const char *kind; /* port or qpn */
+	uint32_t number;
+	const char *proof; /* key or token */
+	const uint8_t *bytes;
+	size_t len;
+};
+
+static struct service service_of(const struct srdma_talk_port *port)
+{
+	return (struct service){ "port", port->number, "key", port->key,
+				 sizeof(port->key) };
+}
+
 static int write_service(struct srdma_message *w,
 			 const struct srdma_talk_self *self,
-			 const struct srdma_talk_port *port)
+			 const struct service *s)
 {
 	write_self(w, "serve", self, 2);
-	srdma_message_text(w, "port");
-	srdma_message_uint(w, port->number);
-	srdma_message_text(w, "key");
-	srdma_message_bytes(w, port->key, sizeof(port->key));
+	srdma_message_text(w, s->kind);
+	srdma_message_uint(w, s->number);
+	srdma_message_text(w, s->proof);
+	srdma_message_bytes(w, s->bytes, s->len);
 	return finish(w);
 }
 
@@ -58,9 +74,8 @@ static int draw(uint8_t key[SRDMA_TALK_KEY_LEN])
 	return srdma_error_set(-EIO, "the kernel gave no random bytes");
 }
 
-int srdma_talk_serve(struct srdma_lasting_channel **out,
-		     const struct srdma_talk_self *self,
-		     struct srdma_talk_port *port)
+static int serve(struct srdma_lasting_channel **out,
+		 const struct srdma_talk_self *self, const struct service *s)
 {
 	struct srdma_message first = { 0 }, again = { 0 };
 	const struct srdma_lasting_params params = { .agent = self->agent,
@@ -68,13 +83,11 @@ int srdma_talk_serve(struct srdma_lasting_channel **out,
 						     .first = &first,
 						     .again = &again,
 						     .fd = -1 };
-	int r = draw(port->key);
+	int r = write_service(&first, self, s);
 
 	*out = NULL;
 	if (!r)
-		r = write_service(&first, self, port);
-	if (!r)
-		r = write_service(&again, self, port);
+		r = write_service(&again, self, s);
 	if (!r)
 		r = srdma_lasting_open(out, &params);
 	srdma_message_free(&first);
@@ -82,12 +95,34 @@ int srdma_talk_serve(struct srdma_lasting_channel **out,
 	return r;
 }
 
+int srdma_talk_serve(struct srdma_lasting_channel **out,
+		     const struct srdma_talk_self *self,
+		     struct srdma_talk_port *port)
+{
+	const int r = draw(port->key);
+	const struct service s = service_of(port);
+
+	*out = NULL;
+	return r ? r : serve(out, self, &s);
+}
+
+int srdma_talk_serve_qp(struct srdma_lasting_channel **out,
+			const struct srdma_talk_self *self, uint32_t qp_num,
+			const uint8_t *token)
+{
+	const struct service s = { "qpn", qp_num, "token", token,
+				   SRDMA_TOKEN_LEN };
+
+	return serve(out, self, &s);
+}
+
 int srdma_talk_keep(struct srdma_lasting_channel *service,
 		    const struct srdma_talk_self *self,
 		    const struct srdma_talk_port *port)
 {
+	const struct service s = service_of(port);
 	struct srdma_message again = { 0 };
-	int r = write_service(&again, self, port);
+	int r = write_service(&again, self, &s);
 
 	if (r)
 		srdma_message_free(&again);

@@ -33,11 +33,19 @@ struct srdma_talk_port {
 int srdma_talk_serve(struct srdma_lasting_channel **out,
 		     const struct srdma_talk_self *self,
 		     struct srdma_talk_port *port);
+/* Reports talks to the UD QP with this QPN, which is one of this program's QPs
+ * without keys: token is that of its leg (SRDMA_TOKEN_LEN bytes). A restarted
+ * agent serves it again. Errors of srdma_talk_serve(). */
+int srdma_talk_serve_qp(struct srdma_lasting_channel **out,
+			const struct srdma_talk_self *self, uint32_t qp_num,
+			const uint8_t *token);
 /* After `serving`: a program that comes back to its agent, or to one that was
  * restarted, serves this port. 0 or -ENOMEM. */
 int srdma_talk_keep(struct srdma_lasting_channel *service,
 		    const struct srdma_talk_self *self,
 		    const struct srdma_talk_port *port);
+
+enum { SRDMA_TALK_QP = 1 << 24 };
 
 /* A message, at most SRDMA_DATA_MAX bytes. */
 struct srdma_talk_data {
@@ -47,8 +55,9 @@ struct srdma_talk_data {
 
 struct srdma_talk_peer {
 	const uint8_t *gid; /* SRDMA_GID_LEN bytes */
-	uint16_t port;	    /* that the peer serves */
-	uint16_t own;	    /* a port that it is told; 0: none */
+	/* That the peer serves: a port, or SRDMA_TALK_QP and the QPN of a UD QP. */
+	uint32_t port;
+	uint16_t own; /* a port that it is told; 0: none */
 };
 
 /* Calls a peer. Errors of srdma_channel_open(); -ENOMEM. */

@@ -1,4 +1,4 @@
-"""The ports of a GID that programs serve (agent.md 13)."""
+"""The ports of a GID, and the UD QPs, that programs serve (agent.md 13)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srdma.agent.accounts import User, group
 from srdma.agent.channel import Channel
 from srdma.agent.settings import Identity
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.talks import port_of
+from srdma.keyex.talks import name_of
 
 PRIVILEGED = 1024  # the first port that any user may serve
 FREE_PORTS = range(32_768, 61_000)
@@ -25,7 +25,8 @@ Own = Callable[[], Identity]
 
 @dataclass(eq=False)
 class Service:
-    """A program serves a port. key: only this program knows it; empty if it gave none."""
+    """A program serves a port, or a UD QP (srdma.keyex.talks). key: only this program knows it;
+    empty if it gave none."""
 
     port: int
     channel: Channel
@@ -47,8 +48,8 @@ class Ports:
 
     @contextlib.contextmanager
     def served(self, channel: Channel, own: Own, port: int, key: bytes) -> Iterator[Service]:
-        """Serve a port, 0 for a free one. Raises ExchangeError."""
-        service = self._begin(channel, own, port_of("port", port, 0), key)
+        """Serve a port, 0 for a free one, or a UD QP. Raises ExchangeError."""
+        service = self._begin(channel, own, port, key)
         try:
             yield service
         finally:
@@ -63,7 +64,7 @@ class Ports:
             raise ExchangeError("policy", f"port {port}: only root may serve one below 1024")
         if former := self._services.get(port):
             if not _comes_back(former, channel, key):
-                raise ExchangeError("taken", f"another program serves port {port}")
+                raise ExchangeError("taken", f"another program serves {name_of(port)}")
             former.channel.drop()  # the end of its link was not noticed yet
             self._end(former)
         for who, most in _limits(channel.uid).items():

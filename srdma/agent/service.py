@@ -46,6 +46,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.offers import QPS_MAX
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
+from srdma.keyex.talks import port_of_qp
 
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
@@ -348,8 +349,15 @@ class Service:
 
     async def _talk(self, channel: Channel, settings: Mapping[str, Any], path: Path) -> None:
         own = self._own(channel, settings)
+        path = self._rule.worker_at(path)
         if self._keeper:  # else the GID is not known
-            await self._kept(self._rule.worker_at(path))
+            await self._kept(path)
+        match settings:
+            case {"do": "serve", "qpn": int(qpn), "token": bytes(token)}:
+                port_of_qp("qpn", qpn)
+                async with self._worker(path, token) as worker:
+                    await worker.attach(token, channel.uid)
+                    worker.check_new(qpn)
         await self._admission.talks.serve(channel, own, settings)
 
     async def _bound(self, channel: Channel, address: object) -> socket.socket:

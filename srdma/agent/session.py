@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -30,8 +29,7 @@ from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
 from srdma.agent.upkeep import Upkeep
 from srdma.agent.wires import check_wires
 from srdma.agent.worker import Worker
-from srdma.control import Direction
-from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
+from srdma.errors import DeviceError, Error, Timeout, WorkerGone
 from srdma.gid import QPName
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange import Agreed, Exchange
@@ -353,15 +351,7 @@ class Session:
         if len(terms.ends) != 1:
             raise ExchangeError("config", f"a rendezvous has one QP, not {len(terms.ends)}")
         qpn = terms.ends[0].qpn
-        try:
-            control.rekey(qpn, Direction.BOTH)  # changes nothing
-        except RefusedError as error:
-            if error.errno != errno.ENOTCONN:
-                raise ExchangeError(
-                    "config", f"QP {qpn:#08x} is no new QP of this program: {error}"
-                ) from None
-        else:
-            raise ExchangeError("config", f"QP {qpn:#08x} is connected already")
+        self._worker.check_new(qpn)
         call = Call.of(QPName(gid, qpn), peer)
         self._house.peer_at(peer.gid)
         setup.to = call.to

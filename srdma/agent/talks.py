@@ -21,7 +21,7 @@ from srdma.agent.ports import Own, Ports, Service
 from srdma.agent.settings import Identity
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import BUSY
-from srdma.keyex.talks import Talk, talk_of
+from srdma.keyex.talks import Talk, name_of, port_of, port_of_qp, talk_of
 
 # Talks at a port: all, those of an identity, and those of the peers' programs at a GID.
 WAITING_MAX, WAITING_PER_IDENTITY, WAITING_PER_GID = 1024, 256, 256
@@ -77,6 +77,8 @@ class Talks:
         match settings:
             case {"do": "serve", "port": int(port)}:
                 await self._serve(channel, own, port, settings.get("key", b""))
+            case {"do": "serve", "qpn": int(qpn), "token": bytes(token)}:  # the caller checked it
+                await self._serve_qp(channel, own, qpn, token)
             case {"do": "talk", "to": [bytes(gid), int(port)], "from": int(of), "data": data}:
                 await self._call(
                     channel,
@@ -96,7 +98,7 @@ class Talks:
         service = self._ports.at(talk.port)
         if talk.gid != self._gid() or service is None:
             raise ExchangeError(
-                "closed", f"no program serves port {talk.port} of {gids.text_of(talk.gid)}"
+                "closed", f"no program serves {name_of(talk.port)} of {gids.text_of(talk.gid)}"
             )
         own = service.own()
         _check(meeting, own)
@@ -114,11 +116,17 @@ class Talks:
         return gid
 
     async def _serve(self, channel: Channel, own: Own, port: int, key: object) -> None:
-        self._known_gid()
         if not isinstance(key, bytes):
             raise ExchangeError("config", "the key of a port is a byte string")
-        with self._ports.served(channel, own, port, key) as service:
+        self._known_gid()
+        with self._ports.served(channel, own, port_of("port", port, 0), key) as service:
             channel.report("serving", port=service.port)
+            await until_closed(channel)
+
+    async def _serve_qp(self, channel: Channel, own: Own, qpn: int, token: bytes) -> None:
+        self._known_gid()
+        with self._ports.served(channel, own, port_of_qp("qpn", qpn), token):
+            channel.report("serving")
             await until_closed(channel)
 
     def _abandon(self, service: Service) -> None:
@@ -147,11 +155,11 @@ class Talks:
         """Let a talk wait for its answer. Raises ExchangeError (`busy`)."""
         service, meeting = waiting.service, waiting.meeting
         if service.channel.unread():
-            raise ExchangeError("busy", f"the program at port {service.port} does not read")
+            raise ExchangeError("busy", f"the program at {name_of(service.port)} does not read")
         for key, most in waiting.counts.items():
             if self._counts[key] >= most:
                 of = f" of {key[1]}" if key[1] else ""
-                at = f"at port {service.port}" if key[0] else "here"
+                at = f"at {name_of(service.port)}" if key[0] else "here"
                 raise ExchangeError("busy", f"{most} talks{of} wait {at} already: try again later")
         self._audit("called", uid=service.channel.uid, identity=meeting.identity, port=service.port)
         number = next(self._numbers)

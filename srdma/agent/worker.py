@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 from collections.abc import Callable
 from contextvars import Context
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import User, check_owner
-from srdma.control import Control, Kind
+from srdma.control import Control, Direction, Kind
 from srdma.errors import RefusedError, WorkerGone
+from srdma.keyex.fields import ExchangeError
 
 
 class Ended(asyncio.Future[None]):
@@ -95,6 +97,18 @@ class Worker:
         if self._shared:
             check_owner(user, opener, charged)
         return leg
+
+    def check_new(self, qpn: int) -> None:
+        """Raises ExchangeError (`config`) unless this is a QP without keys of an attached leg."""
+        try:
+            self.control.rekey(qpn, Direction.BOTH)  # changes nothing
+        except RefusedError as error:
+            if error.errno != errno.ENOTCONN:
+                raise ExchangeError(
+                    "config", f"QP {qpn:#08x} is no new QP of this program: {error}"
+                ) from None
+        else:
+            raise ExchangeError("config", f"QP {qpn:#08x} is connected already")
 
     def wait(self, qpn: int) -> asyncio.Future[tuple[Any, ...]]:
         """(state, reason) of a QP, once it is in RTS or ERR; reason 0 in RTS.

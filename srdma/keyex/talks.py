@@ -8,16 +8,18 @@ from typing import Any
 
 from srdma import gid as gids
 from srdma.keyex.fields import exactly, integer, octets
-from srdma.keyex.offers import DATA_MAX
+from srdma.keyex.offers import DATA_MAX, END_RANGES
 
 PORT_MAX = 65_535
+QPN_BIT = 1 << 24  # of the field `talk`: the rest is the QPN of a UD QP, and no port
+QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
 
 
 @dataclass(frozen=True)
 class Talk:
     """TALK: the first message, of a program at the GID `of` to the one that serves a port of `gid`.
 
-    port: that is served; own: a port of the caller, or 0.
+    port: that is served, or QPN_BIT and the QPN of a UD QP; own: a port of the caller, or 0.
     """
 
     of: bytes
@@ -50,7 +52,7 @@ def talk_of(fields: Mapping[str, Any]) -> Talk:
     return Talk(
         of,
         gid,
-        port_of("talk", fields["talk"], 1),
+        _served("talk", fields["talk"]),
         port_of("port", fields["port"], 0),
         octets(fields, "data", 0, DATA_MAX),
     )
@@ -64,3 +66,19 @@ def say_of(fields: Mapping[str, Any]) -> Say:
 def port_of(name: str, value: object, least: int) -> int:
     """Raises ExchangeError (`value`)."""
     return integer(name, value, least, PORT_MAX)
+
+
+def port_of_qp(name: str, value: object) -> int:
+    """The number by which a talk names the UD QP with a QPN. Raises ExchangeError (`value`)."""
+    return QPN_BIT | integer(name, value, QPN_LEAST, QPN_MOST)
+
+
+def name_of(port: int) -> str:
+    """A text for people that names a port or a UD QP."""
+    return f"UD QP {port ^ QPN_BIT:#08x}" if port & QPN_BIT else f"port {port}"
+
+
+def _served(name: str, value: object) -> int:
+    """Raises ExchangeError (`value`)."""
+    port = integer(name, value, 1, QPN_BIT | QPN_MOST)
+    return port_of_qp(name, port ^ QPN_BIT) if port & QPN_BIT else port_of(name, port, 1)

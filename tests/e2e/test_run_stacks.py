@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import cable, test_run
 from tests.e2e.agents import gid_hosts
 from tests.e2e.conftest import A, B
-from tests.e2e.test_run import LIMIT, Ended, Hosts, _end, _listens, _runs_protected, needs
+from tests.e2e.test_run import LIMIT, Ended, Hosts, _listens, _runs_protected, ended, needs
 from tests.ports import free_port
 
 # libfabric uses a device only if a network interface, other than the loopback, has its address;
@@ -139,7 +139,7 @@ def _server_and_client(
     while (line := server.stdout.readline()) != "listening\n":
         assert line, "it has ended"
     client = hosts.start("a", [*words, program, "client", address, port])
-    return _end(client), _end(server)
+    return ended(client), ended(server)
 
 
 # libfabric ----------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_libfabric_pingpong(hosts: Hosts, options: str) -> None:
     server = hosts.start("b", words)
     _listens(server, PINGPONG_PORT)
     client = hosts.start("a", [*words, GIDS["b"][0]])
-    _all_good(hosts, before, _end(client), _end(server))
+    _all_good(hosts, before, ended(client), ended(server))
 
 
 @pytest.mark.soak

@@ -15,9 +15,9 @@ from srdma.identity import Names, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, ErrorMessage, Ready, decode, encode
 from srdma.keyex.pace import Pace
-from srdma.keyex.talks import Say, Talk
+from srdma.keyex.talks import QPN_BIT, Say, Talk
 from tests.gid_players import A, B, C, Stranger, entry, host, identities, running, uri
-from tests.host_players import Host, cut
+from tests.host_players import TOKEN, Host, cut
 from tests.keyex_players import END, PATIENCE, Wire, until
 from tests.ports import free_port
 from tests.thread_agent import ThreadAgent
@@ -299,6 +299,37 @@ def test_privileged_port(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(of_user(b, {"do": "serve", "port": PORT}))[0] == "policy"
     monkeypatch.setattr(ports, "PRIVILEGED", PORT)
     assert of_user(b, {"do": "serve", "port": PORT}).event()["event"] == "serving"
+
+
+def serve_qp(one: Host, qpn: int = 0x100, **changes: Any) -> Wire:
+    return ask(one, "serve", "b", **{"qpn": qpn, "token": TOKEN, **changes})
+
+
+def test_ud_qp(a: Host, b: Host) -> None:
+    service = serve_qp(b)
+    assert service.event() == {"event": "serving"}
+    caller = call(a, to=[B, QPN_BIT | 0x100])
+    other = answer(b, service)
+    say(other, b"yes")
+    assert heard(caller) == b"yes"
+    assert refused(serve_qp(b)) == ("taken", "another program serves UD QP 0x000100")
+    port = serve(b, 0x100)  # the port with this number is another service
+    assert refused(call(a, to=[B, QPN_BIT | 0x101]))[0] == "closed"
+    port.close()
+
+
+def test_ud_qp_of_another_program(b: Host) -> None:
+    b.worker.foreign = {0x100}
+    code, text = refused(serve_qp(b))
+    assert code == "config" and "QP 0x000100 is no new QP of this program" in text
+    assert refused(serve_qp(b, 0x101, token=bytes(16)))[0] == "worker"
+    assert refused(ask(b, "serve", "b", qpn=0x101))[0] == "config"
+
+
+@pytest.mark.parametrize("qpn", [-1, 0, 1 << 24])
+def test_ud_qp_out_of_range(a: Host, b: Host, qpn: int) -> None:
+    assert refused(serve_qp(b, qpn))[0] == "value"
+    assert refused(call(a, to=[B, QPN_BIT + qpn]))[0] == "config"
 
 
 @pytest.mark.parametrize("number", [-1, 65_536])
