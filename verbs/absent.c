@@ -26,15 +26,11 @@
 	void NAME(void) { }
 
 ABSENT(ibv_attach_mcast)
-ABSENT(ibv_destroy_ah)
 ABSENT(ibv_detach_mcast)
-ABSENT(ibv_init_ah_from_wc)
 ABSENT(ibv_query_ece)
 ABSENT(ibv_resolve_eth_l2_from_gid)
 ABSENT(ibv_set_ece)
 
-ABSENT_POINTER(ibv_create_ah)
-ABSENT_POINTER(ibv_create_ah_from_wc)
 ABSENT_POINTER(ibv_import_device)
 ABSENT_POINTER(ibv_import_dm)
 ABSENT_POINTER(ibv_import_mr)

@@ -319,10 +319,18 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz,
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah,
 			   uint32_t remote_qpn, uint32_t remote_qkey)
 {
-	(void)ah;
-	(void)remote_qpn;
-	(void)remote_qkey;
-	refuse(ex);
+	struct work *w;
+
+	if (ex->qp_base.qp_type != IBV_QPT_UD) {
+		refuse(ex);
+		return;
+	}
+	w = last(batch_of(ex));
+	if (!w)
+		return;
+	w->wr.wr.ud.ah = ah;
+	w->wr.wr.ud.remote_qpn = remote_qpn;
+	w->wr.wr.ud.remote_qkey = remote_qkey;
 }
 
 static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey,

@@ -110,5 +110,6 @@ void verbs_connect_look(struct verbs_root *root)
 				look(qp);
 			waits |= qp->connecting;
 		}
+	waits |= verbs_ud_look(root);
 	root->look_at = now + (waits ? LOOK_MS : LOOK_LATER_MS);
 }

@@ -132,7 +132,8 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 	int err = EINVAL;
 
 	pthread_mutex_lock(&root->lock);
-	if (cqe >= 1 && cqe <= VERBS_CQE_MAX && (uint32_t)cqe >= cq->count)
+	if (cqe >= 1 && cqe <= VERBS_CQE_MAX &&
+	    (uint32_t)cqe >= cq->count + verbs_ud_due(cq))
 		err = grow(cq, (uint32_t)cqe);
 	if (!err)
 		ibv->cqe = cqe;
@@ -192,17 +193,19 @@ static void sort(struct verbs_root *root, const struct srdma_wc *from)
 	struct verbs_qp *qp = verbs_qp_find(root, from->qp_num);
 	struct ibv_wc wc = converted(from);
 
-	if (!qp)
+	if (!qp || qp->ud) {
+		verbs_ud_record(root, from);
 		return;
+	}
 	if (from->opcode == SRDMA_WC_QP_EVENT)
 		verbs_loss_event(qp, from->vendor_err);
 	else
 		verbs_loss_sort(qp, &wc);
 }
 
-/* Takes what has arrived on a leg. A poll that finds completions ends the
- * request for a wake-up, so it is repeated as long as a CQ is armed. */
-static void collect_leg(struct verbs_root *root, struct srdma_pd *pd)
+/* A poll that finds completions ends the request for a wake-up, so it is repeated
+ * as long as a CQ is armed. */
+void verbs_collect_leg(struct verbs_root *root, struct srdma_pd *pd)
 {
 	struct srdma_wc wc[VERBS_BATCH];
 	int n;
@@ -220,11 +223,12 @@ void verbs_collect(struct verbs_root *root)
 {
 	for (struct verbs_pd *pd = root->pds; pd; pd = pd->next) {
 		if (pd->users)
-			collect_leg(root, pd->pd);
+			verbs_collect_leg(root, pd->pd);
 		if (pd->pd->gone)
 			verbs_event_worker_gone(root);
 	}
 	verbs_connect_look(root);
+	verbs_ud_progress(root);
 }
 
 int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)

@@ -15,6 +15,7 @@
 
 enum {
 	MR_MAX = 1 << 20,
+	AH_MAX = 1 << 16, /* nominal: memory limits them */
 	MTU = 4096,
 	VENDOR = 0x027264, /* an OUI of IEEE 802 that is administered locally */
 	VENDOR_PART = 1,
@@ -210,6 +211,7 @@ int ibv_close_device(struct ibv_context *context)
 		errno = EBUSY;
 		return -1;
 	}
+	verbs_ud_loop_stop(root);
 	release(root);
 	return 0;
 }
@@ -239,6 +241,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_res_rd_atom = SRDMA_PRIVATE_RD_ATOMIC * 1024,
 		.max_qp_init_rd_atom = SRDMA_PRIVATE_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_ah = AH_MAX,
 		.max_srq = 1024,
 		.max_srq_wr = SRDMA_DEPTH_MAX,
 		.max_srq_sge = SRDMA_SGE_MAX,

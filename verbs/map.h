@@ -1,5 +1,5 @@
 /*
- * Memory of the program that the worker maps (docs/run.md 4.1): when a region is
+ * Memory of the program that the worker maps (docs/run.md 4.2): when a region is
  * registered, its pages are moved into a memfd, which takes their place in the
  * program. Only pages that nothing else may write meanwhile are moved. One table
  * per process, because regions of several contexts may overlap.

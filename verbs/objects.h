@@ -24,6 +24,8 @@ enum {
 struct verbs_pd;
 struct verbs_cq;
 struct verbs_qp;
+struct verbs_ud;
+struct ud_loop;
 
 struct verbs_device {
 	struct ibv_device ibv;
@@ -45,6 +47,8 @@ struct verbs_root {
 	pthread_mutex_t lock;
 	struct verbs_pd *pds;
 	struct verbs_qp *qps[VERBS_QP_BUCKETS]; /* by QPN */
+	struct verbs_ud *uds;			/* of UD QPs */
+	struct ud_loop *ud_loop;		/* NULL: no UD QP was in RTR */
 	const struct verbs_policy *policy;
 	unsigned idle;		  /* polls in a row that found nothing */
 	unsigned armed;		  /* CQs */
@@ -69,12 +73,21 @@ struct verbs_pd {
 	struct verbs_td *td;	 /* of a parent domain; NULL: none */
 	/* The program's allocators for a parent domain; `alloc` is NULL if it has none. */
 	struct ibv_parent_domain_init_attr allocators;
+	struct verbs_mr *mrs; /* also those of parent domains */
 };
 
 struct verbs_mr {
 	struct ibv_mr ibv;
 	struct srdma_mr *mr;
 	struct verbs_range range;
+	struct verbs_mr *next; /* of the PD */
+	uint64_t iova;
+	unsigned access;
+};
+
+struct verbs_ah {
+	struct ibv_ah ibv;
+	union ibv_gid gid; /* of the peer */
 };
 
 struct verbs_channel {
@@ -127,8 +140,9 @@ struct verbs_qp {
 	uint32_t sq, rq;
 	uint32_t recv_room; /* places in the CQ of its receives */
 	struct verbs_event last_wqe;
-	uint32_t reported; /* events that were read */
-	uint32_t recvs;	   /* posted, whose completions are not in the CQ */
+	uint32_t reported;   /* events that were read */
+	uint32_t recvs;	     /* posted, whose completions are not in the CQ */
+	struct verbs_ud *ud; /* NULL: it is no UD QP */
 	/* Work request ids of flushed receives that are held, rq places, and 1
 	 * if they are held because the peer is gone (loss.c). */
 	uint64_t *flushed;
@@ -155,6 +169,8 @@ void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num);
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
 /* Drops the completion if the CQ is full, which is reported as an event. */
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);
+/* Takes what has arrived on a leg. */
+void verbs_collect_leg(struct verbs_root *root, struct srdma_pd *pd);
 /* Takes what has arrived on all legs. */
 void verbs_collect(struct verbs_root *root);
 
@@ -252,6 +268,43 @@ void verbs_loss_sort(struct verbs_qp *qp, struct ibv_wc *wc);
 void verbs_loss_event(struct verbs_qp *qp, uint32_t reason);
 /* The QP is in error, and the program knows: what is held goes into the CQ. */
 void verbs_loss_known(struct verbs_qp *qp);
+
+/* --- pd.c ----------------------------------------------------------------------- */
+
+/* The memory of an SGE in this process, all of it in the region of its key.
+ * access: rights that the region needs. NULL: there is no such region. */
+void *verbs_mr_at(struct ibv_pd *pd, const struct ibv_sge *sge,
+		  unsigned access);
+
+/* --- ud.c ----------------------------------------------------------------------- */
+
+/* Makes the QP of the worker for a UD QP. 0 or -errno. */
+int verbs_ud_create(struct verbs_qp *qp);
+/* Ends the sessions of a UD QP. 0 or -errno: some live on. */
+int verbs_ud_stop(struct verbs_ud *ud);
+/* The QP of the worker has ended. */
+void verbs_ud_destroy(struct verbs_qp *qp);
+/* Ends the thread of UD QPs, which have ended. Requires that the lock is free. */
+void verbs_ud_loop_stop(struct verbs_root *root);
+/* From now on peers may call the UD QP. 0 or errno. */
+int verbs_ud_ready(struct verbs_qp *qp);
+/* The UD QP goes to error. */
+void verbs_ud_error(struct verbs_qp *qp);
+/* Posts one request. 0 or errno. */
+int verbs_ud_post_send(struct verbs_ud *ud, const struct ibv_send_wr *wr);
+int verbs_ud_post_recv(struct verbs_ud *ud, const struct ibv_recv_wr *wr);
+/* 0, or the errno for which one of the requests would be refused. */
+int verbs_ud_check_all(const struct verbs_ud *ud, const struct ibv_send_wr *wr);
+/* Requests that the send queue can take. */
+uint32_t verbs_ud_send_room(const struct verbs_ud *ud);
+/* A completion of a QP that is a UD QP's. */
+void verbs_ud_record(struct verbs_root *root, const struct srdma_wc *wc);
+/* Reads what the agent says. Returns 1 if it may say more soon. */
+int verbs_ud_look(struct verbs_root *root);
+/* Moves messages after completions were taken. */
+void verbs_ud_progress(struct verbs_root *root);
+/* Requests under way that complete in this CQ. */
+uint32_t verbs_ud_due(const struct verbs_cq *cq);
 
 /* --- attr.c --------------------------------------------------------------------- */
 

@@ -80,6 +80,12 @@ static int check_access(unsigned access)
 								     : 0;
 }
 
+/* A PD and its parent domains have the same regions. */
+static struct verbs_mr **mrs_of(struct verbs_pd *pd)
+{
+	return pd->parent ? &pd->parent->mrs : &pd->mrs;
+}
+
 static int reg(struct verbs_mr *mr, uint64_t iova, unsigned access)
 {
 	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
@@ -106,6 +112,10 @@ static int reg(struct verbs_mr *mr, uint64_t iova, unsigned access)
 	if (!r) {
 		srdma_query_mr(mr->mr, &info);
 		mr->ibv.lkey = mr->ibv.rkey = info.key;
+		mr->iova = iova;
+		mr->access = access;
+		mr->next = *mrs_of(pd);
+		*mrs_of(pd) = mr;
 		pd->users++;
 	}
 	pthread_mutex_unlock(&root->lock);
@@ -149,20 +159,51 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
+static void forget(struct verbs_pd *pd, const struct verbs_mr *mr)
+{
+	struct verbs_mr **at = mrs_of(pd);
+
+	while (*at != mr)
+		at = &(*at)->next;
+	*at = mr->next;
+	pd->users--;
+}
+
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
 	struct verbs_mr *mr = (struct verbs_mr *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
+	struct verbs_pd *pd = (struct verbs_pd *)ibv->pd;
 	int r;
 
 	pthread_mutex_lock(&root->lock);
 	r = srdma_dereg_mr(mr->mr);
 	if (!r) {
 		verbs_map_leave(&mr->range);
-		((struct verbs_pd *)ibv->pd)->users--;
+		forget(pd, mr);
 	}
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
 		free(mr);
 	return verbs_result(verbs_error(r));
+}
+
+static int has_bytes(const struct verbs_mr *mr, const struct ibv_sge *sge)
+{
+	const uint64_t at = sge->addr - mr->iova;
+
+	return sge->addr >= mr->iova && at <= mr->ibv.length &&
+	       sge->length <= mr->ibv.length - at;
+}
+
+void *verbs_mr_at(struct ibv_pd *ibv, const struct ibv_sge *sge,
+		  unsigned access)
+{
+	const struct verbs_mr *mr = *mrs_of((struct verbs_pd *)ibv);
+
+	while (mr && mr->ibv.lkey != sge->lkey)
+		mr = mr->next;
+	if (!mr || (mr->access & access) != access || !has_bytes(mr, sge))
+		return NULL;
+	return (char *)mr->ibv.addr + (sge->addr - mr->iova);
 }

@@ -77,8 +77,11 @@ static int send_one(struct verbs_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct srdma_sge list[SRDMA_SGE_MAX];
 	struct srdma_send_wr w;
-	int err = convert(qp, wr, &w);
+	int err;
 
+	if (qp->ud)
+		return verbs_ud_post_send(qp->ud, wr);
+	err = convert(qp, wr, &w);
 	if (err)
 		return err;
 	w.sg_list = list_of(wr->sg_list, wr->num_sge, list);
@@ -120,15 +123,22 @@ int verbs_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 	return err;
 }
 
+static uint32_t room_of(const struct verbs_qp *qp)
+{
+	return qp->ud ? verbs_ud_send_room(qp->ud) : srdma_qp_send_room(qp->qp);
+}
+
 int verbs_post_all(struct verbs_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 {
 	struct verbs_root *root = verbs_root_of(qp->ibv.context);
 	int err;
 
 	pthread_mutex_lock(&root->lock);
-	if (may_send(qp) && srdma_qp_send_room(qp->qp) < n)
+	if (may_send(qp) && room_of(qp) < n)
 		err = ENOMEM;
 	else
+		err = qp->ud ? verbs_ud_check_all(qp->ud, wr) : 0;
+	if (!err)
 		err = send_list(qp, &wr);
 	pthread_mutex_unlock(&root->lock);
 	return err;
@@ -153,6 +163,8 @@ static int recv_one(struct verbs_qp *qp, const struct ibv_recv_wr *wr)
 {
 	int err;
 
+	if (qp->ud)
+		return verbs_ud_post_recv(qp->ud, wr);
 	if (qp->recvs == qp->rq)
 		return ENOMEM;
 	err = verbs_post_one_recv(qp->qp, wr, qp->cap.max_recv_sge);

@@ -42,7 +42,7 @@ static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
 
-	if (a->qp_type != IBV_QPT_RC)
+	if (a->qp_type != IBV_QPT_RC && (a->qp_type != IBV_QPT_UD || a->srq))
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
 	    cap->max_recv_wr > SRDMA_DEPTH_MAX ||
@@ -97,14 +97,35 @@ static void set_depths(struct verbs_qp *qp, struct ibv_qp_cap *cap)
 	}
 }
 
+static int make_at_worker(struct verbs_qp *qp)
+{
+	const struct srdma_qp_attr attr = { .sq = qp->sq, .rq = qp->rq };
+
+	return qp->ibv.qp_type == IBV_QPT_UD
+		       ? verbs_ud_create(qp)
+		       : srdma_create_qp(&qp->qp,
+					 ((struct verbs_pd *)qp->ibv.pd)->pd,
+					 &attr);
+}
+
+/* 0 or -errno. */
+static int end_at_worker(struct verbs_qp *qp)
+{
+	int r = qp->ud ? verbs_ud_stop(qp->ud) : 0;
+
+	if (!r)
+		r = srdma_destroy_qp(qp->qp);
+	if (!r && qp->ud)
+		verbs_ud_destroy(qp);
+	return r;
+}
+
 /* Makes the QP of the worker. 0 or errno. */
 static int make(struct verbs_qp *qp)
 {
-	struct verbs_pd *pd = (struct verbs_pd *)qp->ibv.pd;
-	struct verbs_root *root = verbs_root_of(pd->ibv.context);
-	const struct srdma_qp_attr attr = { .sq = qp->sq, .rq = qp->rq };
+	struct verbs_root *root = verbs_root_of(qp->ibv.context);
 	struct srdma_qp_query query;
-	int r = srdma_create_qp(&qp->qp, pd->pd, &attr), err;
+	int r = make_at_worker(qp), err;
 
 	if (r)
 		return verbs_error(r);
@@ -114,7 +135,7 @@ static int make(struct verbs_qp *qp)
 	if (!err)
 		err = join(qp);
 	if (err) {
-		srdma_destroy_qp(qp->qp);
+		end_at_worker(qp);
 		qp->qp = NULL;
 		return err;
 	}
@@ -148,7 +169,7 @@ static int end(struct verbs_qp *qp)
 		return 0;
 	r = qp->ibv.srq ? settle_shared(qp) : 0;
 	if (!r)
-		r = srdma_destroy_qp(qp->qp);
+		r = end_at_worker(qp);
 	if (r)
 		return verbs_error(r);
 	/* After the QP, so that the peer gets all that was sent. */
@@ -262,8 +283,13 @@ static int to_rtr(struct verbs_qp *qp)
 
 static int to_error(struct verbs_qp *qp)
 {
-	int r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
+	int r;
 
+	if (qp->ud) {
+		verbs_ud_error(qp);
+		return 0;
+	}
+	r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
 	if (!r)
 		verbs_loss_known(qp);
 	return verbs_error(r);
@@ -351,14 +377,36 @@ static const struct transition {
 	{ IBV_QPS_ERR, IBV_QPS_RESET, 0, to_reset },
 };
 
-static const struct transition *find(enum ibv_qp_state from,
+/* UD QPs need other attributes. */
+static const struct transition ud_transitions[] = {
+	{ IBV_QPS_RESET, IBV_QPS_INIT,
+	  IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, nothing },
+	{ IBV_QPS_INIT, IBV_QPS_RTR, 0, verbs_ud_ready },
+	{ IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, nothing },
+};
+
+static const struct transition *find_in(const struct transition *t, size_t n,
+					enum ibv_qp_state from,
+					enum ibv_qp_state to)
+{
+	for (; n; n--, t++)
+		if (t->from == from && t->to == to)
+			return t;
+	return NULL;
+}
+
+#define FIND_IN(TABLE, FROM, TO)                                               \
+	find_in(TABLE, sizeof(TABLE) / sizeof(*(TABLE)), FROM, TO)
+
+static const struct transition *find(const struct verbs_qp *qp,
 				     enum ibv_qp_state to)
 {
-	for (unsigned i = 0; i < sizeof(transitions) / sizeof(*transitions);
-	     i++)
-		if (transitions[i].from == from && transitions[i].to == to)
-			return &transitions[i];
-	return NULL;
+	const struct transition *t =
+		qp->ibv.qp_type == IBV_QPT_UD
+			? FIND_IN(ud_transitions, qp->ibv.state, to)
+			: NULL;
+
+	return t ? t : FIND_IN(transitions, qp->ibv.state, to);
 }
 
 static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
@@ -370,6 +418,7 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
 	KEEP(ACCESS_FLAGS, qp_access_flags);
 	KEEP(PKEY_INDEX, pkey_index);
 	KEEP(PORT, port_num);
+	KEEP(QKEY, qkey);
 	KEEP(AV, ah_attr);
 	KEEP(PATH_MTU, path_mtu);
 	KEEP(TIMEOUT, timeout);
@@ -389,7 +438,7 @@ static int modify(struct verbs_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	const enum ibv_qp_state from = qp->ibv.state;
 	const enum ibv_qp_state to =
 		mask & IBV_QP_STATE ? attr->qp_state : from;
-	const struct transition *t = find(from, to);
+	const struct transition *t = find(qp, to);
 	struct ibv_qp_attr next = qp->attr;
 	int err;
 

@@ -137,6 +137,9 @@ def needs(program: str, package: str = "perftest ibverbs-utils") -> None:
         "ib_atomic_bw -n 100",
         "ibv_rc_pingpong -e -g 0 -n 50",
         "ibv_srq_pingpong -g 0 -q 1 -n 50",
+        "ibv_ud_pingpong -g 0 -n 50",
+        "ib_send_bw -c UD -s 4096 -n 500",
+        "ib_send_lat -c UD -n 100",
     ],
 )
 def test_programs_run_protected(hosts: Hosts, words: str) -> None:
@@ -181,7 +184,7 @@ def _runs_protected(hosts: Hosts, words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", ["ib_write_bw -q 2 -n 100", "ib_atomic_bw -n 100"])
 def test_memory_that_the_worker_maps(hosts: Hosts, words: str) -> None:
-    """docs/run.md 4.1."""
+    """docs/run.md 4.2."""
     _runs_protected(replace(hosts, map_memory=True), words.split())
 
 
@@ -203,7 +206,7 @@ def test_device_is_shown(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq"])
+@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq", "ud"])
 def test_functions(hosts: Hosts, name: str, mapped: bool) -> None:
     program, hosts = PROGRAMS / name, replace(hosts, map_memory=mapped)
     if not program.exists():
@@ -246,6 +249,25 @@ def test_peer_that_the_policy_refuses(hosts: Hosts, narrowed: dict[str, str]) ->
     (client, out), (server, _) = hosts.pair(["ib_write_bw", "-n", "10"], **narrowed)
     assert client != 0, out
     assert server != 0
+    assert hosts.sealed() == before
+
+
+def test_datagrams_to_a_peer_that_the_policy_refuses(hosts: Hosts) -> None:
+    """They are dropped, which a line on stderr says, and both programs wait without an end."""
+    needs("ibv_ud_pingpong")
+    before = hosts.sealed()
+    port = str(free_port())
+    words = ["ibv_ud_pingpong", "-g", "0", "-p", port]
+    server = hosts.start("b", words)
+    _listens(server, int(port))
+    client = hosts.start("a", [*words, "127.0.0.1"], allow="spiffe://test/other")
+    assert client.stdout is not None
+    while "drops messages: no session with the peer" not in (line := client.stdout.readline()):
+        assert line, "it has ended"
+    for process in (client, server):
+        assert process.poll() is None
+        process.kill()
+        process.communicate()
     assert hosts.sealed() == before
 
 

@@ -1,0 +1,124 @@
+/* The messages between UD QPs (docs/run.md 4.1). */
+#include "verbs/ud_wire.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static const struct ud_hello request = { UD_REQUEST, 0x010203, 0xffffff };
+static const struct ud_hello reply = { UD_REPLY, 0, 1 };
+
+static void comes_back(const struct ud_hello *h)
+{
+	uint8_t bytes[UD_HELLO];
+	struct ud_hello found;
+
+	ud_hello_write(bytes, h);
+	assert_int_equal(ud_hello_read(&found, bytes, sizeof(bytes)), 0);
+	assert_int_equal(found.kind, h->kind);
+	assert_int_equal(found.ud, h->ud);
+	assert_int_equal(found.session, h->session);
+}
+
+static void test_hello(void **state)
+{
+	static const uint8_t expected[UD_HELLO] = { 1, 1, 0, 0,	  0,   1,
+						    2, 3, 0, 255, 255, 255 };
+	uint8_t bytes[UD_HELLO];
+
+	(void)state;
+	ud_hello_write(bytes, &request);
+	assert_memory_equal(bytes, expected, UD_HELLO);
+	comes_back(&request);
+	comes_back(&reply);
+}
+
+/* One byte of a message has another value. */
+static void refuse(const struct ud_hello *h, size_t at, uint8_t value)
+{
+	uint8_t bytes[UD_HELLO];
+	struct ud_hello found;
+
+	ud_hello_write(bytes, h);
+	assert_int_not_equal(bytes[at], value);
+	bytes[at] = value;
+	assert_int_equal(ud_hello_read(&found, bytes, sizeof(bytes)), -EPROTO);
+}
+
+static void test_illegal_hello(void **state)
+{
+	const struct ud_hello none = { UD_REQUEST, 0, 1 };
+	const struct ud_hello no_session = { UD_REQUEST, 1, 0 };
+	uint8_t bytes[UD_HELLO + 1] = { 0 };
+	struct ud_hello found;
+
+	(void)state;
+	refuse(&request, 0, 2);
+	refuse(&request, 1, 3);
+	refuse(&request, 1, 0);
+	refuse(&request, 2, 1);
+	refuse(&request, 3, 1);
+	refuse(&request, 4, 1); /* a QPN has 24 bits */
+	refuse(&request, 8, 1);
+	refuse(&reply, 7, 1);
+	ud_hello_write(bytes, &none);
+	assert_int_equal(ud_hello_read(&found, bytes, UD_HELLO), -EPROTO);
+	ud_hello_write(bytes, &no_session);
+	assert_int_equal(ud_hello_read(&found, bytes, UD_HELLO), -EPROTO);
+	ud_hello_write(bytes, &request);
+	assert_int_equal(ud_hello_read(&found, bytes, UD_HELLO - 1), -EPROTO);
+	assert_int_equal(ud_hello_read(&found, bytes, UD_HELLO + 1), -EPROTO);
+	assert_int_equal(ud_hello_read(&found, bytes, 0), -EPROTO);
+}
+
+static void test_head(void **state)
+{
+	static const uint8_t expected[UD_HEAD] = { 1, 0, 0, 0, 0x11, 0, 0, 2 };
+	uint8_t bytes[UD_HEAD];
+	uint32_t qkey = 0;
+
+	(void)state;
+	ud_head_write(bytes, 0x11000002);
+	assert_memory_equal(bytes, expected, UD_HEAD);
+	assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD), 0);
+	assert_int_equal(qkey, 0x11000002);
+	assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD - 1), -EPROTO);
+	for (int i = 0; i < 4; i++) {
+		ud_head_write(bytes, 1);
+		bytes[i] ^= 0x80;
+		assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD), -EPROTO);
+	}
+}
+
+static void test_grh(void **state)
+{
+	uint8_t from[SRDMA_GID_LEN], to[SRDMA_GID_LEN], bytes[UD_GRH];
+	const struct ud_route route = { from, to, 0x102 };
+	static const uint8_t start[8] = { 0x60, 0, 0, 0, 1, 2, 0x1b, 64 };
+
+	(void)state;
+	memset(from, 1, sizeof(from));
+	memset(to, 2, sizeof(to));
+	ud_grh_write(bytes, &route);
+	assert_memory_equal(bytes, start, sizeof(start));
+	assert_memory_equal(bytes + 8, from, sizeof(from));
+	assert_memory_equal(bytes + 24, to, sizeof(to));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_illegal_hello),
+		cmocka_unit_test(test_head),
+		cmocka_unit_test(test_grh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,547 @@
+/*
+ * UD QPs of one program that talk to each other over the wire of the worker
+ * (docs/run.md 4.1). tests/e2e/test_run.py starts it by `srdma run`.
+ */
+#include "device.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+	DEPTH = 16,
+	MEMORY = 1 << 16,
+	GRH = 40,
+	MTU = 4096,
+	QKEY = 0x11111111,
+	QUIET = 300, /* polls of 1 ms in which nothing arrives */
+};
+
+static union ibv_gid gid;
+
+/* One end. Its second half receives. */
+struct end {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+static struct end ends[2];
+static struct ibv_ah *ah; /* to this worker */
+
+static struct ibv_ah_attr to_gid(void)
+{
+	return (struct ibv_ah_attr){
+		.is_global = 1,
+		.port_num = 1,
+		.grh = { .dgid = gid, .hop_limit = 1 },
+	};
+}
+
+static int open_device(void **state)
+{
+	struct ibv_ah_attr attr;
+
+	if (setup(state) || ibv_query_gid(ctx, 1, 0, &gid))
+		return -1;
+	attr = to_gid();
+	ah = ibv_create_ah(pd, &attr);
+	return ah ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+	if (ibv_dealloc_pd(pd) != EBUSY || ibv_destroy_ah(ah))
+		return -1;
+	return teardown(state);
+}
+
+/* --- two ends -------------------------------------------------------------------- */
+
+static struct ibv_qp *make_qp(struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = { .send_cq = cq,
+					 .recv_cq = cq,
+					 .cap = { DEPTH, DEPTH, 4, 4, 0 },
+					 .qp_type = IBV_QPT_UD };
+
+	return ibv_create_qp(pd, &init);
+}
+
+static void to(struct ibv_qp *qp, enum ibv_qp_state state, int mask)
+{
+	struct ibv_qp_attr attr = { .qp_state = state,
+				    .port_num = 1,
+				    .qkey = QKEY };
+
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask), 0);
+}
+
+static void to_rts(struct ibv_qp *qp)
+{
+	to(qp, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	to(qp, IBV_QPS_RTR, 0);
+	to(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
+}
+
+static void open_end(struct end *e)
+{
+	e->memory = calloc(1, MEMORY);
+	assert_non_null(e->memory);
+	e->mr = ibv_reg_mr(pd, e->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(e->mr);
+	e->cq = ibv_create_cq(ctx, 2 * DEPTH, NULL, NULL, 0);
+	assert_non_null(e->cq);
+	e->qp = make_qp(e->cq);
+	assert_non_null(e->qp);
+	to_rts(e->qp);
+}
+
+static int open_ends(void **state)
+{
+	(void)state;
+	open_end(&ends[0]);
+	open_end(&ends[1]);
+	return 0;
+}
+
+static int close_ends(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_qp(ends[i].qp), 0);
+		assert_int_equal(ibv_destroy_cq(ends[i].cq), 0);
+		assert_int_equal(ibv_dereg_mr(ends[i].mr), 0);
+		free(ends[i].memory);
+	}
+	return 0;
+}
+
+static struct ibv_sge part(const struct end *e, uint32_t at, uint32_t length)
+{
+	return (struct ibv_sge){ (uintptr_t)e->memory + at, length,
+				 e->mr->lkey };
+}
+
+static void post_recv(const struct end *e, uint64_t id, uint32_t length)
+{
+	struct ibv_sge sge = part(e, MEMORY / 2, length);
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	assert_int_equal(ibv_post_recv(e->qp, &wr, &bad), 0);
+}
+
+/* A request of the first end to the other one. */
+static struct ibv_send_wr request(struct ibv_sge *sge)
+{
+	return (struct ibv_send_wr){
+		.wr_id = 7,
+		.sg_list = sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.ud = { ah, ends[1].qp->qp_num, QKEY },
+	};
+}
+
+static int post(struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad = NULL;
+	int err = ibv_post_send(ends[0].qp, wr, &bad);
+
+	assert_ptr_equal(bad, err ? wr : NULL);
+	return err;
+}
+
+/* Both ends make progress. Returns the completion of one of them. */
+static struct ibv_wc await(struct end *e)
+{
+	struct end *other = e == &ends[0] ? &ends[1] : &ends[0];
+	struct ibv_wc wc;
+	int n;
+
+	do {
+		n = ibv_poll_cq(e->cq, 1, &wc);
+		assert_int_equal(ibv_poll_cq(other->cq, 0, NULL), 0);
+	} while (!n);
+	assert_int_equal(n, 1);
+	return wc;
+}
+
+static void send_succeeds(struct ibv_send_wr *wr)
+{
+	struct ibv_wc wc;
+
+	assert_int_equal(post(wr), 0);
+	wc = await(&ends[0]);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, wr->wr_id);
+	assert_int_equal(wc.opcode, IBV_WC_SEND);
+	assert_int_equal(wc.qp_num, ends[0].qp->qp_num);
+}
+
+static void nothing_arrives(struct end *e)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	struct ibv_wc wc;
+
+	for (int i = 0; i < QUIET; i++) {
+		assert_int_equal(ibv_poll_cq(e->cq, 1, &wc), 0);
+		nanosleep(&pause, NULL);
+	}
+}
+
+static struct ibv_wc arrives(uint64_t id, uint32_t payload)
+{
+	const struct ibv_wc wc = await(&ends[1]);
+
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RECV);
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.byte_len, GRH + payload);
+	assert_int_equal(wc.src_qp, ends[0].qp->qp_num);
+	assert_int_equal(wc.qp_num, ends[1].qp->qp_num);
+	assert_true(wc.wc_flags & IBV_WC_GRH);
+	return wc;
+}
+
+/* --- messages -------------------------------------------------------------------- */
+
+static void test_message_and_answer(void **state)
+{
+	const char *received = ends[1].memory + MEMORY / 2;
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge);
+	struct ibv_grh grh;
+	struct ibv_ah *back;
+	struct ibv_wc wc;
+
+	(void)state;
+	strcpy(ends[0].memory, "hello");
+	post_recv(&ends[1], 1, 100);
+	send_succeeds(&wr);
+	wc = arrives(1, 5);
+	assert_false(wc.wc_flags & IBV_WC_WITH_IMM);
+	assert_memory_equal(received + GRH, "hello", 5);
+	memcpy(&grh, received, GRH);
+	assert_memory_equal(&grh.sgid, &gid, sizeof(gid));
+	assert_memory_equal(&grh.dgid, &gid, sizeof(gid));
+	assert_int_equal(ntohl(grh.version_tclass_flow) >> 28, 6);
+
+	back = ibv_create_ah_from_wc(pd, &wc, &grh, 1);
+	assert_non_null(back);
+	post_recv(&ends[0], 2, MEMORY / 2);
+	sge = part(&ends[1], 0, MTU);
+	wr.wr.ud.ah = back;
+	wr.wr.ud.remote_qpn = wc.src_qp;
+	assert_int_equal(
+		ibv_post_send(ends[1].qp, &wr, &(struct ibv_send_wr *){ NULL }),
+		0);
+	wc = await(&ends[0]);
+	assert_int_equal(wc.wr_id, 2);
+	assert_int_equal(wc.byte_len, GRH + MTU);
+	assert_int_equal(wc.src_qp, ends[1].qp->qp_num);
+	assert_int_equal(await(&ends[1]).opcode, IBV_WC_SEND);
+	assert_int_equal(ibv_destroy_ah(back), 0);
+}
+
+static void test_parts_inline_and_immediate_data(void **state)
+{
+	const char *received = ends[1].memory + MEMORY / 2;
+	char text[] = "inline";
+	struct ibv_sge parts[] = { part(&ends[0], 0, 3), part(&ends[0], 8, 0),
+				   part(&ends[0], 3, 4) };
+	struct ibv_sge inlined = { (uintptr_t)text, 6, 0 };
+	struct ibv_send_wr wr = request(parts);
+	struct ibv_wc wc;
+
+	(void)state;
+	strcpy(ends[0].memory, "scatter");
+	post_recv(&ends[1], 1, 100);
+	post_recv(&ends[1], 2, 100);
+	wr.num_sge = 3;
+	wr.opcode = IBV_WR_SEND_WITH_IMM;
+	wr.imm_data = htonl(0x1234);
+	send_succeeds(&wr);
+	wc = arrives(1, 7);
+	assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
+	assert_int_equal(ntohl(wc.imm_data), 0x1234);
+	assert_memory_equal(received + GRH, "scatter", 7);
+
+	wr = request(&inlined);
+	wr.send_flags |= IBV_SEND_INLINE;
+	send_succeeds(&wr);
+	arrives(2, 6);
+	assert_memory_equal(received + GRH, "inline", 6);
+}
+
+/* More messages than an end may have under way, with all receives posted late: they
+ * wait, or are dropped, and their sender does not. */
+static void test_receives_that_come_late(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 1);
+	struct ibv_send_wr wr = request(&sge);
+
+	(void)state;
+	for (int i = 0; i < 400; i++)
+		send_succeeds(&wr);
+	post_recv(&ends[1], 1, 100);
+	arrives(1, 1);
+}
+
+/* --- what is dropped --------------------------------------------------------------- */
+
+static void test_other_qkey_is_dropped(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge);
+	struct ibv_qp_attr attr = { .qkey = 99 };
+
+	(void)state;
+	post_recv(&ends[1], 1, 100);
+	wr.wr.ud.remote_qkey = 2;
+	send_succeeds(&wr);
+	nothing_arrives(&ends[1]);
+	/* The upper bit stands for the Q_Key of the sender. */
+	wr.wr.ud.remote_qkey = 0x80000000;
+	send_succeeds(&wr);
+	arrives(1, 5);
+	assert_int_equal(ibv_modify_qp(ends[1].qp, &attr, IBV_QP_QKEY), 0);
+	post_recv(&ends[1], 2, 100);
+	send_succeeds(&wr);
+	nothing_arrives(&ends[1]);
+	wr.wr.ud.remote_qkey = 99;
+	send_succeeds(&wr);
+	arrives(2, 5);
+}
+
+static void test_short_receive_is_not_used(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge);
+
+	(void)state;
+	post_recv(&ends[1], 1, GRH + 4);
+	send_succeeds(&wr);
+	nothing_arrives(&ends[1]);
+	sge.length = 4;
+	send_succeeds(&wr);
+	arrives(1, 4);
+}
+
+/* The others are not delayed: no UD QP has this number. */
+static void test_absent_peer(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr absent = request(&sge), wr = request(&sge);
+
+	(void)state;
+	post_recv(&ends[1], 1, 100);
+	post_recv(&ends[1], 2, 100);
+	send_succeeds(&wr);
+	arrives(1, 5);
+	absent.wr.ud.remote_qpn ^= 1;
+	assert_int_equal(post(&absent), 0);
+	wr.wr_id = 8;
+	assert_int_equal(post(&wr), 0);
+	arrives(2, 5);
+	assert_int_equal(await(&ends[0]).wr_id, 7);
+	assert_int_equal(await(&ends[0]).wr_id, 8);
+	send_succeeds(&absent); /* at once: the last attempt failed just now */
+}
+
+/* The peer makes its UD QP anew: a session with it is made again. */
+static void test_peer_that_begins_again(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge);
+
+	(void)state;
+	post_recv(&ends[1], 1, 100);
+	send_succeeds(&wr);
+	arrives(1, 5);
+	to(ends[1].qp, IBV_QPS_RESET, 0);
+	to_rts(ends[1].qp);
+	post_recv(&ends[1], 2, 100);
+	wr.wr.ud.remote_qpn = ends[1].qp->qp_num;
+	send_succeeds(&wr);
+	arrives(2, 5);
+}
+
+/* --- errors ------------------------------------------------------------------------ */
+
+static void test_refused_requests(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 449);
+	struct ibv_send_wr wr;
+
+	(void)state;
+#define REFUSE(FIELD, VALUE)                                                   \
+	do {                                                                   \
+		wr = request(&sge);                                            \
+		wr.FIELD = VALUE;                                              \
+		assert_int_equal(post(&wr), EINVAL);                           \
+	} while (0)
+	REFUSE(opcode, IBV_WR_RDMA_WRITE);
+	REFUSE(num_sge, 5);
+	REFUSE(num_sge, -1);
+	REFUSE(wr.ud.ah, NULL);
+	REFUSE(wr.ud.remote_qpn, 0);
+	REFUSE(wr.ud.remote_qpn, 0x1000000);
+	REFUSE(send_flags, IBV_SEND_INLINE);
+}
+
+static void fails(struct end *e, enum ibv_wc_status status, uint64_t id)
+{
+	const struct ibv_wc wc = await(e);
+
+	assert_int_equal(wc.status, status);
+	assert_int_equal(wc.wr_id, id);
+}
+
+/* A request that fails moves the QP to error: the rest is flushed. */
+static void send_fails(struct ibv_sge sge, enum ibv_wc_status status)
+{
+	struct ibv_send_wr wr = request(&sge);
+	struct ibv_sge good = part(&ends[0], 0, 1);
+
+	post_recv(&ends[0], 1, 100);
+	assert_int_equal(post(&wr), 0);
+	fails(&ends[0], status, 7);
+	fails(&ends[0], IBV_WC_WR_FLUSH_ERR, 1);
+	post_recv(&ends[0], 2, 100);
+	fails(&ends[0], IBV_WC_WR_FLUSH_ERR, 2);
+	wr = request(&good);
+	assert_int_equal(post(&wr), 0);
+	fails(&ends[0], IBV_WC_WR_FLUSH_ERR, 7);
+}
+
+static void test_long_message(void **state)
+{
+	(void)state;
+	send_fails(part(&ends[0], 0, MTU + 1), IBV_WC_LOC_LEN_ERR);
+}
+
+static void test_bad_key_of_a_message(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+
+	(void)state;
+	sge.lkey ^= 1;
+	send_fails(sge, IBV_WC_LOC_PROT_ERR);
+}
+
+static void test_message_beyond_its_region(void **state)
+{
+	(void)state;
+	send_fails(part(&ends[0], MEMORY - 4, 5), IBV_WC_LOC_PROT_ERR);
+}
+
+static void test_bad_key_of_a_receive(void **state)
+{
+	struct ibv_sge sge = part(&ends[1], MEMORY / 2, 100);
+	struct ibv_recv_wr recv = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+	struct ibv_sge from = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&from);
+
+	(void)state;
+	sge.lkey ^= 1;
+	assert_int_equal(ibv_post_recv(ends[1].qp, &recv, &bad), 0);
+	post_recv(&ends[1], 2, 100);
+	send_succeeds(&wr);
+	fails(&ends[1], IBV_WC_LOC_PROT_ERR, 1);
+	fails(&ends[1], IBV_WC_WR_FLUSH_ERR, 2);
+}
+
+static void test_full_queues(void **state)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 5 };
+	struct ibv_recv_wr *bad;
+	struct ibv_send_wr wr = request(&sge);
+
+	(void)state;
+	assert_int_equal(ibv_post_recv(ends[0].qp, &recv, &bad), EINVAL);
+	recv.num_sge = 1;
+	for (int i = 0; i < DEPTH; i++)
+		post_recv(&ends[0], 1, 100);
+	assert_int_equal(ibv_post_recv(ends[0].qp, &recv, &bad), ENOMEM);
+	for (int i = 0; i < DEPTH; i++)
+		assert_int_equal(post(&wr), 0);
+	assert_int_equal(post(&wr), ENOMEM);
+}
+
+static void refuse_ah(struct ibv_ah_attr attr, int err)
+{
+	errno = 0;
+	assert_null(ibv_create_ah(pd, &attr));
+	assert_int_equal(errno, err);
+}
+
+static void test_refused_addresses(void **state)
+{
+	struct ibv_wc wc = { 0 };
+	struct ibv_grh grh = { 0 };
+	struct ibv_ah_attr attr;
+
+	(void)state;
+#define REFUSE_AH(ERR, FIELD, VALUE)                                           \
+	do {                                                                   \
+		attr = to_gid();                                               \
+		attr.FIELD = VALUE;                                            \
+		refuse_ah(attr, ERR);                                          \
+	} while (0)
+	REFUSE_AH(EINVAL, is_global, 0);
+	REFUSE_AH(EINVAL, port_num, 2);
+	REFUSE_AH(EINVAL, grh.sgid_index, 1);
+	REFUSE_AH(EACCES, grh.dgid.raw[0], 0xff); /* no [[peer]], multicast */
+	assert_null(ibv_create_ah_from_wc(pd, &wc, &grh, 1)); /* no GRH */
+	wc.wc_flags = IBV_WC_GRH;
+	assert_int_equal(ibv_init_ah_from_wc(ctx, 2, &wc, &grh, &attr), -1);
+	assert_int_equal(ibv_attach_mcast(ends[0].qp, &gid, 0), EOPNOTSUPP);
+}
+
+static void test_refused_transitions(void **state)
+{
+	struct ibv_qp *qp = make_qp(ends[0].cq);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge), *bad;
+
+	(void)state;
+	assert_non_null(qp);
+	assert_int_equal(
+		ibv_modify_qp(qp, &attr,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT),
+		EINVAL); /* no Q_Key */
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), EINVAL);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
+#define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_message_and_answer),
+		TEST(test_parts_inline_and_immediate_data),
+		TEST(test_receives_that_come_late),
+		TEST(test_other_qkey_is_dropped),
+		TEST(test_short_receive_is_not_used),
+		TEST(test_absent_peer),
+		TEST(test_peer_that_begins_again),
+		TEST(test_refused_requests),
+		TEST(test_long_message),
+		TEST(test_bad_key_of_a_message),
+		TEST(test_message_beyond_its_region),
+		TEST(test_bad_key_of_a_receive),
+		TEST(test_full_queues),
+		TEST(test_refused_addresses),
+		TEST(test_refused_transitions),
+	};
+
+	return cmocka_run_group_tests(tests, open_device, close_device);
+}

@@ -1,0 +1,191 @@
+/*
+ * UD QPs (docs/run.md 4.1). The worker has no UD: each pair of UD QPs that talk
+ * has a session, a connected QP at either end, which is made when the first
+ * message is sent. A message is copied into memory of the session, so that a UD
+ * QP waits for none of its peers; and a message that arrives lies in memory of
+ * the library until it was checked and a receive of the program takes it.
+ * All functions require the lock of the context.
+ */
+#ifndef VERBS_UD_H
+#define VERBS_UD_H
+
+#include "verbs/objects.h"
+#include "verbs/ud_wire.h"
+
+enum {
+	UD_MTU = 4096,
+	UD_SESSIONS = 64,     /* of a UD QP */
+	UD_SESSIONS_GID = 32, /* of them, begun by peers of one GID */
+	UD_SENDS = 128,	      /* messages of a session that are under way */
+	UD_RECVS = 128,	      /* messages of a UD QP that have arrived */
+	UD_SLOT = UD_HEAD + UD_MTU,
+};
+
+/* Why a message was dropped. */
+enum ud_drop {
+	UD_DROP_NO_SESSION, /* the peer does not permit one, or is not there */
+	UD_DROP_FULL,	    /* the peer takes no messages */
+	UD_DROP_LOST,	    /* its session ended before it arrived */
+	UD_DROP_BAD,	    /* of a peer: malformed, or too long */
+	UD_DROP_QKEY,	    /* of a peer: another Q_Key */
+	UD_DROP_SHORT,	    /* of a peer: the receive is too short for it */
+	UD_DROPS,
+};
+
+enum ud_state {
+	UD_CALLING,  /* the peer is to answer */
+	UD_ARRIVING, /* the agent is to give the peer's talk to this process */
+	UD_KEYING,
+	UD_UP,
+	UD_FAILED, /* no QP; no attempt before `deadline` */
+};
+
+/* A message that waits for its turn, or for its end, in the memory of a session. */
+struct ud_message {
+	uint32_t len; /* with the head */
+	uint32_t imm;
+	int has_imm;
+};
+
+struct ud_session {
+	struct ud_session *next;
+	struct verbs_ud *ud;
+	enum ud_state state;
+	int incoming; /* 1: the peer began it */
+	uint8_t gid[SRDMA_GID_LEN];
+	uint32_t peer;	 /* QPN of its UD QP */
+	uint32_t caller; /* incoming: QPN of the peer's QP of the session */
+	struct srdma_qp *qp;
+	uint32_t qp_num;
+	struct srdma_channel *talk;
+	struct srdma_connection *connection;
+	int64_t deadline;    /* ms, of the state; UD_UP: next look */
+	int64_t used;	     /* ms, of the last message */
+	int64_t moved;	     /* ms: `done` changed, or nothing was under way */
+	struct srdma_mr *mr; /* of UD_SENDS slots; NULL: nothing was sent */
+	struct ud_message messages[UD_SENDS];
+	uint32_t put, posted, done; /* messages, modulo 2^32 */
+	int lost;		    /* 1: its QP has ended */
+};
+
+/* A work request of the program whose completion is due in its turn. */
+struct ud_send {
+	uint64_t wr_id;
+	struct ud_session *session; /* NULL: it is complete */
+	uint32_t number;	    /* of the message in the session */
+	uint32_t len;
+	enum ibv_wc_status status;
+	int signaled;
+};
+
+struct ud_recv {
+	uint64_t wr_id;
+	int n;
+};
+
+struct ud_arrival {
+	struct ud_session *session; /* NULL: it had keys, and has ended */
+	uint32_t slot;
+	uint32_t len; /* of the payload */
+	uint32_t imm;
+	int has_imm;
+	uint8_t gid[SRDMA_GID_LEN];
+	uint32_t peer;
+};
+
+/* Indices of a ring. */
+struct ud_ring {
+	uint32_t head, count, room;
+};
+
+struct verbs_ud {
+	struct verbs_ud *next; /* of the context */
+	struct verbs_qp *qp;   /* its QP of the worker has the receives */
+	struct verbs_root *root;
+	struct srdma_lasting_channel *service; /* NULL: no peer may call */
+	int64_t serve_at;		       /* ms: next attempt to serve */
+	int ready; /* 1: in RTR or RTS, so that peers may call */
+	struct ud_session *sessions;
+	struct srdma_mr *mr; /* of UD_RECVS slots */
+	struct ud_ring sends, recvs, arrivals;
+	struct ud_send *send; /* sends.room */
+	struct ud_recv *recv; /* recvs.room */
+	struct ibv_sge *sges; /* max_recv_sge of each receive */
+	struct ud_arrival arrival[UD_RECVS];
+	uint64_t drops[UD_DROPS];
+};
+
+/* Milliseconds of a monotonic clock. */
+int64_t ud_now(void);
+uint8_t *ud_slot(const struct srdma_mr *mr, uint32_t i);
+uint32_t ud_key(const struct srdma_mr *mr);
+static inline uint32_t ud_ring_at(const struct ud_ring *r, uint32_t i)
+{
+	return (r->head + i) % r->room;
+}
+static inline void ud_ring_pop(struct ud_ring *r)
+{
+	r->head = ud_ring_at(r, 1);
+	r->count--;
+}
+/* Counts dropped messages. The first ones of a reason are told on stderr; why may
+ * be NULL. */
+void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
+	     const char *why);
+/* The descriptor wakes the thread, and the program's completion channels. 0 or
+ * errno. */
+int ud_watch(const struct verbs_ud *ud, int fd);
+
+/* --- ud_loop.c ------------------------------------------------------------------- */
+
+/* Begins the thread of the context, if it has none. 0 or errno. */
+int ud_loop_start(struct verbs_root *root);
+/* The thread looks at UD QPs when the descriptor is readable. 0 or errno. */
+int ud_loop_watch(const struct verbs_root *root, int fd);
+void ud_loop_unwatch(const struct verbs_root *root, int fd);
+
+/* --- ud_session.c ---------------------------------------------------------------- */
+
+struct ud_name {
+	const uint8_t *gid;
+	uint32_t qp_num; /* of a UD QP */
+};
+
+/* The session for messages to a UD QP, which is begun if there is none. NULL, and
+ * *why: there is none now. */
+struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
+				 const char **why);
+struct ud_session *ud_session_find(struct verbs_ud *ud, uint32_t qp_num);
+/* A peer calls. */
+void ud_session_called(struct verbs_ud *ud, const struct srdma_agent_event *e);
+/* Goes on with what does not depend on completions. */
+void ud_session_look(struct ud_session *s);
+/* Ends all sessions. 0 or -errno: some live on. */
+int ud_session_end_all(struct verbs_ud *ud);
+
+/* --- ud_send.c ------------------------------------------------------------------- */
+
+/* A completion of the QP of a session. */
+void ud_send_done(struct ud_session *s, const struct srdma_wc *wc);
+/* Gives the messages of a session with keys to its QP. */
+void ud_send_flush(struct ud_session *s);
+/* The session ends: messages that did not arrive are dropped. */
+void ud_send_forget(struct ud_session *s);
+/* Completes requests. */
+void ud_send_complete(struct verbs_ud *ud);
+
+/* --- ud_recv.c ------------------------------------------------------------------- */
+
+/* Gives slot i to the worker. 0 or -errno. */
+int ud_recv_offer(struct verbs_ud *ud, uint32_t i);
+/* A message has arrived, or a slot came back. s NULL: its session is no more. */
+void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
+		     const struct srdma_wc *wc);
+/* The session ends: its messages stay if it had keys. */
+void ud_recv_forget(struct ud_session *s);
+/* Gives messages to receives of the program. */
+void ud_recv_deliver(struct verbs_ud *ud);
+/* Completes all receives of the program with an error. */
+void ud_recv_flush(struct verbs_ud *ud);
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * The receive queue of a UD QP (ud.h). Messages of all sessions arrive in slots of
+ * the library. One that is not legal is dropped. The others wait in their order
+ * for a receive of the program, into which they are copied behind a GRH whose
+ * source is the GID that the agents authenticated.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "verbs/ud.h"
+#include "verbs/verbs.h"
+
+int ud_recv_offer(struct verbs_ud *ud, uint32_t i)
+{
+	struct srdma_recv_wr wr = { .wr_id = i,
+				    .addr = ud_slot(ud->mr, i),
+				    .length = UD_SLOT,
+				    .lkey = ud_key(ud->mr) };
+
+	return srdma_post_recv(ud->qp->qp, &wr, NULL);
+}
+
+/* The slot is free. If the worker cannot take it, its QP has ended. */
+static void give_back(struct verbs_ud *ud, uint32_t slot)
+{
+	if (ud->qp->qp->status == SRDMA_QP_STATUS_INIT &&
+	    ud_recv_offer(ud, slot))
+		verbs_ud_error(ud->qp);
+}
+
+/* --- messages ---------------------------------------------------------------------- */
+
+/* 1 if the message may be given to the program. Else it is counted. */
+static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc)
+{
+	uint32_t qkey;
+
+	if (ud_head_read(&qkey, ud_slot(ud->mr, (uint32_t)wc->wr_id),
+			 wc->byte_len)) {
+		ud_drop(ud, UD_DROP_BAD, 1, NULL);
+		return 0;
+	}
+	if (qkey == ud->qp->attr.qkey)
+		return 1;
+	ud_drop(ud, UD_DROP_QKEY, 1, NULL);
+	return 0;
+}
+
+void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
+		     const struct srdma_wc *wc)
+{
+	struct ud_arrival *a;
+
+	if (wc->status != SRDMA_WC_SUCCESS || !ud->ready || !is_legal(ud, wc)) {
+		give_back(ud, (uint32_t)wc->wr_id);
+		return;
+	}
+	s->used = ud_now();
+	a = &ud->arrival[ud_ring_at(&ud->arrivals, ud->arrivals.count++)];
+	*a = (struct ud_arrival){
+		.session = s,
+		.slot = (uint32_t)wc->wr_id,
+		.len = wc->byte_len - UD_HEAD,
+		.imm = wc->imm_data,
+		.has_imm = (wc->wc_flags & SRDMA_WC_WITH_IMM) != 0,
+		.peer = s->peer,
+	};
+	memcpy(a->gid, s->gid, sizeof(a->gid));
+}
+
+void ud_recv_forget(struct ud_session *s)
+{
+	struct verbs_ud *ud = s->ud;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < ud->arrivals.count; i++) {
+		struct ud_arrival *a =
+			&ud->arrival[ud_ring_at(&ud->arrivals, i)];
+
+		if (a->session == s && s->state != UD_UP) {
+			give_back(ud, a->slot);
+			continue;
+		}
+		if (a->session == s)
+			a->session = NULL;
+		ud->arrival[ud_ring_at(&ud->arrivals, kept++)] = *a;
+	}
+	ud->arrivals.count = kept;
+}
+
+/* --- receives ---------------------------------------------------------------------- */
+
+static void complete(struct verbs_ud *ud, struct ibv_wc *wc)
+{
+	wc->wr_id = ud->recv[ud->recvs.head].wr_id;
+	wc->opcode = IBV_WC_RECV;
+	wc->qp_num = ud->qp->ibv.qp_num;
+	ud_ring_pop(&ud->recvs);
+	verbs_cq_put((struct verbs_cq *)ud->qp->ibv.recv_cq, wc);
+}
+
+void ud_recv_flush(struct verbs_ud *ud)
+{
+	while (ud->recvs.count) {
+		struct ibv_wc wc = { .status = IBV_WC_WR_FLUSH_ERR };
+
+		complete(ud, &wc);
+	}
+}
+
+static struct ibv_sge *list_of(const struct verbs_ud *ud, uint32_t place)
+{
+	return ud->sges + (size_t)place * ud->qp->cap.max_recv_sge;
+}
+
+int verbs_ud_post_recv(struct verbs_ud *ud, const struct ibv_recv_wr *wr)
+{
+	uint32_t place;
+
+	if (wr->num_sge < 0 || wr->num_sge > (int)ud->qp->cap.max_recv_sge)
+		return EINVAL;
+	if (ud->recvs.count == ud->recvs.room)
+		return ENOMEM;
+	place = ud_ring_at(&ud->recvs, ud->recvs.count++);
+	ud->recv[place] = (struct ud_recv){ wr->wr_id, wr->num_sge };
+	if (wr->num_sge)
+		memcpy(list_of(ud, place), wr->sg_list,
+		       (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	if (ud->qp->ibv.state == IBV_QPS_ERR)
+		ud_recv_flush(ud);
+	return 0;
+}
+
+/* Bytes that are to be copied into the memory of a receive. */
+struct source {
+	const struct verbs_ud *ud;
+	struct ibv_sge *sge, *end;
+	uint32_t used; /* bytes of *sge */
+};
+
+/* 0, -EMSGSIZE: there is not enough memory; -EFAULT: it is in no region. */
+static int scatter(struct source *to, const uint8_t *from, uint32_t len)
+{
+	while (len) {
+		const uint32_t room =
+			to->sge == to->end ? 0 : to->sge->length - to->used;
+		const uint32_t n = len < room ? len : room;
+		uint8_t *at;
+
+		if (to->sge == to->end)
+			return -EMSGSIZE;
+		at = verbs_mr_at(to->ud->qp->ibv.pd, to->sge,
+				 IBV_ACCESS_LOCAL_WRITE);
+		if (n && !at)
+			return -EFAULT;
+		if (n)
+			memcpy(at + to->used, from, n);
+		from += n;
+		len -= n;
+		to->used += n;
+		if (to->used == to->sge->length) {
+			to->sge++;
+			to->used = 0;
+		}
+	}
+	return 0;
+}
+
+static int copy(const struct verbs_ud *ud, const struct ud_arrival *a)
+{
+	const uint32_t place = ud->recvs.head;
+	struct source to = { .ud = ud, .sge = list_of(ud, place) };
+	const struct ud_route route = { .from = a->gid,
+					.to = ud->root->attr.gid,
+					.len = (uint16_t)a->len };
+	uint8_t grh[UD_GRH];
+	int r;
+
+	to.end = to.sge + ud->recv[place].n;
+	ud_grh_write(grh, &route);
+	r = scatter(&to, grh, sizeof(grh));
+	return r ? r : scatter(&to, ud_slot(ud->mr, a->slot) + UD_HEAD, a->len);
+}
+
+static uint64_t room_of(const struct verbs_ud *ud)
+{
+	const uint32_t place = ud->recvs.head;
+	uint64_t room = 0;
+
+	for (int i = 0; i < ud->recv[place].n; i++)
+		room += list_of(ud, place)[i].length;
+	return room;
+}
+
+static void deliver(struct verbs_ud *ud, const struct ud_arrival *a)
+{
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS,
+			     .byte_len = UD_GRH + a->len,
+			     .src_qp = a->peer,
+			     .wc_flags = IBV_WC_GRH };
+
+	if (room_of(ud) < wc.byte_len) {
+		ud_drop(ud, UD_DROP_SHORT, 1, NULL);
+		return;
+	}
+	if (a->has_imm) {
+		wc.wc_flags |= IBV_WC_WITH_IMM;
+		wc.imm_data = htonl(a->imm);
+	}
+	if (copy(ud, a))
+		wc = (struct ibv_wc){ .status = IBV_WC_LOC_PROT_ERR };
+	complete(ud, &wc);
+	if (wc.status != IBV_WC_SUCCESS)
+		verbs_ud_error(ud->qp);
+}
+
+void ud_recv_deliver(struct verbs_ud *ud)
+{
+	while (ud->arrivals.count && ud->recvs.count) {
+		const struct ud_arrival a = ud->arrival[ud->arrivals.head];
+
+		if (a.session && a.session->state != UD_UP)
+			return; /* its end or its keys are near */
+		ud_ring_pop(&ud->arrivals);
+		deliver(ud, &a);
+		give_back(ud, a.slot);
+	}
+}

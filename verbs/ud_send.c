@@ -1,0 +1,258 @@
+/*
+ * The send queue of a UD QP (ud.h). A request completes when its message has
+ * arrived at the peer's worker, so that a program does not send faster than its
+ * peer takes; or when it is dropped, or its session makes no progress.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "verbs/ud.h"
+#include "verbs/verbs.h"
+
+enum {
+	/* Without progress for so long, completions do not wait: of a session
+	 * with keys, and of one that gets them. */
+	SLOW_MS = 100,
+	SLOW_KEYS_MS = 2000,
+	QKEY_OF_QP = 1u << 31, /* IBA 10.2.5: the sender's own Q_Key counts */
+};
+
+static uint32_t under_way(const struct ud_session *s)
+{
+	return s->put - s->done;
+}
+
+/* --- the message ------------------------------------------------------------------- */
+
+/* Bytes of the payload, or UINT32_MAX: more than the MTU. */
+static uint32_t length_of(const struct ibv_send_wr *wr)
+{
+	uint64_t len = 0;
+
+	for (int i = 0; i < wr->num_sge; i++)
+		len += wr->sg_list[i].length;
+	return len > UD_MTU ? UINT32_MAX : (uint32_t)len;
+}
+
+/* Copies the payload. 0, or -EFAULT: no region has the bytes. */
+static int gather(const struct verbs_ud *ud, const struct ibv_send_wr *wr,
+		  uint8_t *out)
+{
+	for (int i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *sge = &wr->sg_list[i];
+		const void *from =
+			wr->send_flags & IBV_SEND_INLINE
+				? (const void *)(uintptr_t)sge->addr
+				: verbs_mr_at(ud->qp->ibv.pd, sge, 0);
+
+		if (!sge->length)
+			continue;
+		if (!from)
+			return -EFAULT;
+		memcpy(out, from, sge->length);
+		out += sge->length;
+	}
+	return 0;
+}
+
+static int has_memory(struct ud_session *s)
+{
+	const struct srdma_mr_attr attr = { .length = (size_t)UD_SENDS *
+						      UD_SLOT };
+	struct srdma_pd *pd = ((struct verbs_pd *)s->ud->qp->ibv.pd)->pd;
+
+	return s->mr || !srdma_alloc_mr(&s->mr, pd, &attr);
+}
+
+/* Puts the message into the memory of the session. */
+static enum ibv_wc_status put(struct ud_session *s,
+			      const struct ibv_send_wr *wr, uint32_t len)
+{
+	const uint32_t i = s->put % UD_SENDS;
+	const uint32_t qkey = wr->wr.ud.remote_qkey & QKEY_OF_QP
+				      ? s->ud->qp->attr.qkey
+				      : wr->wr.ud.remote_qkey;
+	uint8_t *slot = ud_slot(s->mr, i);
+
+	if (gather(s->ud, wr, slot + UD_HEAD))
+		return IBV_WC_LOC_PROT_ERR;
+	ud_head_write(slot, qkey);
+	s->messages[i] = (struct ud_message){
+		.len = UD_HEAD + len,
+		.imm = ntohl(wr->imm_data),
+		.has_imm = wr->opcode == IBV_WR_SEND_WITH_IMM,
+	};
+	s->used = ud_now();
+	if (!under_way(s))
+		s->moved = s->used;
+	s->put++;
+	return IBV_WC_SUCCESS;
+}
+
+/* Sends a legal message, or drops it. Sets the session and the status of *e. */
+static void dispatch(struct verbs_ud *ud, const struct ibv_send_wr *wr,
+		     struct ud_send *e)
+{
+	const struct verbs_ah *ah = (const struct verbs_ah *)wr->wr.ud.ah;
+	const struct ud_name to = { ah->gid.raw, wr->wr.ud.remote_qpn };
+	const char *why;
+	struct ud_session *s = ud_session_to(ud, &to, &why);
+
+	if (!s) {
+		ud_drop(ud, UD_DROP_NO_SESSION, 1, why);
+		return;
+	}
+	if (under_way(s) == UD_SENDS || !has_memory(s)) {
+		ud_drop(ud, UD_DROP_FULL, 1, NULL);
+		return;
+	}
+	e->number = s->put;
+	e->status = put(s, wr, e->len);
+	if (e->status == IBV_WC_SUCCESS)
+		e->session = s;
+	ud_send_flush(s);
+}
+
+/* --- the queue --------------------------------------------------------------------- */
+
+static int check(const struct verbs_ud *ud, const struct ibv_send_wr *wr)
+{
+	const struct ibv_ah *ah = wr->wr.ud.ah;
+
+	if ((wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) ||
+	    wr->num_sge < 0 || wr->num_sge > (int)ud->qp->cap.max_send_sge ||
+	    !ah || ah->context != ud->qp->ibv.context ||
+	    !wr->wr.ud.remote_qpn || wr->wr.ud.remote_qpn > UD_QPN_MOST)
+		return EINVAL;
+	if (wr->send_flags & IBV_SEND_INLINE &&
+	    length_of(wr) > SRDMA_INLINE_MAX)
+		return EINVAL;
+	return 0;
+}
+
+int verbs_ud_check_all(const struct verbs_ud *ud, const struct ibv_send_wr *wr)
+{
+	int err = 0;
+
+	for (; wr && !err; wr = wr->next)
+		err = check(ud, wr);
+	return err;
+}
+
+uint32_t verbs_ud_send_room(const struct verbs_ud *ud)
+{
+	return ud->sends.room - ud->sends.count;
+}
+
+int verbs_ud_post_send(struct verbs_ud *ud, const struct ibv_send_wr *wr)
+{
+	const int in_error = ud->qp->ibv.state == IBV_QPS_ERR;
+	struct ud_send e = {
+		.wr_id = wr->wr_id,
+		.len = length_of(wr),
+		.signaled = ud->qp->sq_sig_all ||
+			    wr->send_flags & IBV_SEND_SIGNALED,
+		.status = in_error ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS,
+	};
+	int err = check(ud, wr);
+
+	if (err)
+		return err;
+	if (!verbs_ud_send_room(ud))
+		return ENOMEM;
+	verbs_connect_look(ud->root);
+	if (!in_error && e.len > UD_MTU)
+		e.status = IBV_WC_LOC_LEN_ERR;
+	if (e.status == IBV_WC_SUCCESS)
+		dispatch(ud, wr, &e);
+	ud->send[ud_ring_at(&ud->sends, ud->sends.count++)] = e;
+	ud_send_complete(ud);
+	return 0;
+}
+
+static int is_slow(const struct ud_session *s)
+{
+	return ud_now() - s->moved >
+	       (s->state == UD_UP ? SLOW_MS : SLOW_KEYS_MS);
+}
+
+static int is_complete(const struct verbs_ud *ud, const struct ud_send *e)
+{
+	const struct ud_session *s = e->session;
+
+	return !s || ud->qp->ibv.state == IBV_QPS_ERR ||
+	       (int32_t)(s->done - e->number) > 0 || is_slow(s);
+}
+
+void ud_send_complete(struct verbs_ud *ud)
+{
+	int failed = 0;
+
+	while (ud->sends.count) {
+		const struct ud_send *e = &ud->send[ud->sends.head];
+		const struct ibv_wc wc = { .wr_id = e->wr_id,
+					   .status = e->status,
+					   .opcode = IBV_WC_SEND,
+					   .byte_len = e->len,
+					   .qp_num = ud->qp->ibv.qp_num };
+
+		if (!is_complete(ud, e))
+			break;
+		if (e->signaled || e->status != IBV_WC_SUCCESS)
+			verbs_cq_put((struct verbs_cq *)ud->qp->ibv.send_cq,
+				     &wc);
+		failed |= e->status != IBV_WC_SUCCESS;
+		ud_ring_pop(&ud->sends);
+	}
+	if (failed && ud->qp->ibv.state != IBV_QPS_ERR)
+		verbs_ud_error(ud->qp);
+}
+
+/* --- the QP of a session ------------------------------------------------------------- */
+
+void ud_send_flush(struct ud_session *s)
+{
+	while (s->state == UD_UP && s->posted != s->put) {
+		const uint32_t i = s->posted % UD_SENDS;
+		const struct ud_message *m = &s->messages[i];
+		struct srdma_send_wr wr = {
+			.opcode = m->has_imm ? SRDMA_WR_SEND_WITH_IMM
+					     : SRDMA_WR_SEND,
+			.flags = SRDMA_SEND_SIGNALED |
+				 (m->len <= SRDMA_INLINE_MAX ? SRDMA_SEND_INLINE
+							     : 0),
+			.addr = ud_slot(s->mr, i),
+			.length = m->len,
+			.lkey = ud_key(s->mr),
+			.imm_data = m->imm,
+		};
+
+		if (srdma_post_send(s->qp, &wr, NULL))
+			return; /* the leg is full; or it ends, which is told */
+		s->posted++;
+	}
+}
+
+void ud_send_done(struct ud_session *s, const struct srdma_wc *wc)
+{
+	if (wc->status != SRDMA_WC_SUCCESS) {
+		s->lost = 1;
+		return;
+	}
+	s->done++;
+	s->moved = ud_now();
+}
+
+void ud_send_forget(struct ud_session *s)
+{
+	struct verbs_ud *ud = s->ud;
+
+	for (uint32_t i = 0; i < ud->sends.count; i++) {
+		struct ud_send *e = &ud->send[ud_ring_at(&ud->sends, i)];
+
+		if (e->session == s)
+			e->session = NULL;
+	}
+	s->put = s->posted = s->done = 0;
+}
