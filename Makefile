@@ -345,6 +345,7 @@ $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(BUILD)/tests/c/verbs/test_map: $(BUILD)/verbs/map.o
 $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o
+$(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire)
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
 $(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/host/event_fd.o

@@ -41,12 +41,13 @@ static const struct srdma_pd *leg_of(const struct ibv_pd *pd)
 static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
+	const uint32_t recvs =
+		a->qp_type == IBV_QPT_UD ? VERBS_CQE_MAX : SRDMA_DEPTH_MAX;
 
 	if (a->qp_type != IBV_QPT_RC && (a->qp_type != IBV_QPT_UD || a->srq))
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
-	    cap->max_recv_wr > SRDMA_DEPTH_MAX ||
-	    cap->max_send_sge > SRDMA_SGE_MAX ||
+	    cap->max_recv_wr > recvs || cap->max_send_sge > SRDMA_SGE_MAX ||
 	    cap->max_recv_sge > SRDMA_SGE_MAX ||
 	    cap->max_inline_data > SRDMA_INLINE_MAX)
 		return EINVAL;

@@ -148,14 +148,16 @@ def test_programs_run_protected(hosts: Hosts, words: str) -> None:
 
 # Options that each program of perftest has.
 BANDWIDTH, LATENCY = ("", "-q 8", "-b", "-D 2"), ("", "-D 2")
+UD = ("-c UD -e -n 500", "-c UD -D 2")
+UD_BANDWIDTH = (*UD, "-c UD -b -s 1024 -n 500", "-c UD -q 8 -n 500", "-c UD -I 64 -s 64 -n 500")
 PERFTEST = {
     "ib_write_bw": (*BANDWIDTH, "-a -n 50", "-I 64"),
     "ib_read_bw": (*BANDWIDTH, "-a -n 50", "-e"),
-    "ib_send_bw": (*BANDWIDTH, "-a -n 50", "-e", "-I 64"),
+    "ib_send_bw": (*BANDWIDTH, *UD_BANDWIDTH, "-a -n 50", "-e", "-I 64"),
     "ib_atomic_bw": (*BANDWIDTH, "-e"),
     "ib_write_lat": (*LATENCY, "-a -n 50", "-I 64"),
     "ib_read_lat": (*LATENCY, "-a -n 50", "-e"),
-    "ib_send_lat": (*LATENCY, "-a -n 50", "-e", "-I 64"),
+    "ib_send_lat": (*LATENCY, *UD, "-a -n 50", "-e", "-I 64"),
     "ib_atomic_lat": (*LATENCY, "-e"),
 }
 

@@ -17,6 +17,14 @@
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 
+/* One of two ends. The second half of its memory receives. */
+struct end {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
 static int setup(void **state)
 {
 	int n;

@@ -13,15 +13,6 @@ static const int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 static union ibv_gid gid;
-
-/* One end. Its second half receives. */
-struct end {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	char *memory;
-};
-
 static struct end ends[2];
 
 static int open_device(void **state)

@@ -18,15 +18,6 @@ enum {
 };
 
 static union ibv_gid gid;
-
-/* One end. Its second half receives. */
-struct end {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	char *memory;
-};
-
 static struct end ends[2];
 static struct ibv_ah *ah; /* to this worker */
 
@@ -106,15 +97,19 @@ static int open_ends(void **state)
 	return 0;
 }
 
+static void close_end(const struct end *e)
+{
+	assert_int_equal(ibv_destroy_qp(e->qp), 0);
+	assert_int_equal(ibv_destroy_cq(e->cq), 0);
+	assert_int_equal(ibv_dereg_mr(e->mr), 0);
+	free(e->memory);
+}
+
 static int close_ends(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(ibv_destroy_qp(ends[i].qp), 0);
-		assert_int_equal(ibv_destroy_cq(ends[i].cq), 0);
-		assert_int_equal(ibv_dereg_mr(ends[i].mr), 0);
-		free(ends[i].memory);
-	}
+	close_end(&ends[0]);
+	close_end(&ends[1]);
 	return 0;
 }
 
@@ -521,6 +516,69 @@ static void test_refused_transitions(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* --- limits ---------------------------------------------------------------------------- */
+
+enum { PDS = 3, PEERS = 66, CALLERS = 34 };
+
+static struct ibv_pd *pds[PDS];
+static struct end peers[PEERS];
+
+/* A PD has not enough records for all peers. */
+static void open_peers(void)
+{
+	for (int i = 0; i < PDS; i++) {
+		pds[i] = ibv_alloc_pd(ctx);
+		assert_non_null(pds[i]);
+	}
+	for (int i = 0; i < PEERS; i++) {
+		struct ibv_pd *own = pd;
+
+		pd = pds[i % PDS];
+		open_end(&peers[i]);
+		pd = own;
+	}
+}
+
+static void close_peers(void)
+{
+	for (int i = 0; i < PEERS; i++)
+		close_end(&peers[i]);
+	for (int i = 0; i < PDS; i++)
+		assert_int_equal(ibv_dealloc_pd(pds[i]), 0);
+}
+
+/* A message of an end arrives at another one. */
+static void passes(const struct end *from, struct end *to)
+{
+	struct ibv_sge sge = part(from, 0, 5);
+	struct ibv_send_wr wr = request(&sge), *bad;
+	struct ibv_wc wc;
+
+	post_recv(to, 1, 100);
+	wr.wr.ud.remote_qpn = to->qp->qp_num;
+	wr.send_flags = 0;
+	assert_int_equal(ibv_post_send(from->qp, &wr, &bad), 0);
+	while (!ibv_poll_cq(to->cq, 1, &wc))
+		assert_int_equal(ibv_poll_cq(from->cq, 1, &wc), 0);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.src_qp, from->qp->qp_num);
+}
+
+/* A UD QP has 64 sessions, 32 of them begun by peers of a GID: further ones replace
+ * those that were used least recently, which are made again then. */
+static void test_more_peers_than_sessions(void **state)
+{
+	(void)state;
+	open_peers();
+	for (int i = 0; i < PEERS; i++)
+		passes(&ends[0], &peers[i]);
+	passes(&ends[0], &peers[0]);
+	for (int i = 0; i < CALLERS; i++)
+		passes(&peers[i], &ends[1]);
+	passes(&peers[0], &ends[1]);
+	close_peers();
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
 int main(void)
@@ -541,6 +599,7 @@ int main(void)
 		TEST(test_full_queues),
 		TEST(test_refused_addresses),
 		TEST(test_refused_transitions),
+		TEST(test_more_peers_than_sessions),
 	};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);

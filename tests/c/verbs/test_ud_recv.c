@@ -1,0 +1,295 @@
+/* The receive queue of a UD QP (verbs/ud_recv.c), with a worker of the test. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "verbs/ud.h"
+
+enum { QKEY = 5, SLOTS = 4, RECVS = 2, PAYLOAD = 10, MEMORY = 100 };
+
+static uint8_t slots[SLOTS][UD_SLOT], memory[MEMORY];
+static uint32_t offered; /* bits: slots of the worker */
+static uint64_t drops[UD_DROPS];
+static struct ibv_wc found;
+static int count, refusal, errors;
+
+/* --- what the queue uses -------------------------------------------------------- */
+
+uint8_t *ud_slot(const struct srdma_mr *mr, uint32_t i)
+{
+	(void)mr;
+	return slots[i];
+}
+
+uint32_t ud_key(const struct srdma_mr *mr)
+{
+	(void)mr;
+	return 1;
+}
+
+int64_t ud_now(void)
+{
+	return 77;
+}
+
+void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
+	     const char *why)
+{
+	(void)ud;
+	(void)why;
+	drops[reason] += n;
+}
+
+void verbs_ud_error(struct verbs_qp *qp)
+{
+	qp->ibv.state = IBV_QPS_ERR;
+	errors++;
+}
+
+void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
+{
+	(void)cq;
+	found = *wc;
+	count++;
+}
+
+void *verbs_mr_at(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned access)
+{
+	(void)pd;
+	assert_int_equal(access, IBV_ACCESS_LOCAL_WRITE);
+	return sge->lkey ? (void *)(uintptr_t)sge->addr : NULL;
+}
+
+int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
+		    struct srdma_recv_wr **bad_wr)
+{
+	(void)qp;
+	(void)bad_wr;
+	if (refusal)
+		return refusal;
+	assert_ptr_equal(wr->addr, slots[wr->wr_id]);
+	assert_false(offered & 1u << wr->wr_id);
+	offered |= 1u << wr->wr_id;
+	return 0;
+}
+
+/* --- a queue ---------------------------------------------------------------------- */
+
+struct subject {
+	struct verbs_root root;
+	struct verbs_qp qp;
+	struct srdma_qp worker;
+	struct verbs_ud ud;
+	struct ud_session session;
+	struct ud_recv recv[RECVS];
+	struct ibv_sge sges[RECVS];
+};
+
+static struct subject s;
+
+static int begin(void **state)
+{
+	(void)state;
+	memset(&s, 0, sizeof(s));
+	memset(drops, 0, sizeof(drops));
+	memset(memory, 0, sizeof(memory));
+	offered = 0;
+	count = refusal = errors = 0;
+	s.ud = (struct verbs_ud){ .qp = &s.qp,
+				  .root = &s.root,
+				  .ready = 1,
+				  .recv = s.recv,
+				  .sges = s.sges };
+	s.ud.recvs.room = RECVS;
+	s.ud.arrivals.room = UD_RECVS;
+	s.qp.qp = &s.worker;
+	s.qp.ud = &s.ud;
+	s.qp.attr.qkey = QKEY;
+	s.qp.cap.max_recv_sge = 1;
+	s.qp.ibv.state = IBV_QPS_RTS;
+	s.session = (struct ud_session){
+		.ud = &s.ud, .state = UD_UP, .peer = 9, .gid = { 1 }
+	};
+	return 0;
+}
+
+static void arrive(uint32_t slot, uint32_t qkey, uint32_t len)
+{
+	const struct srdma_wc wc = { .wr_id = slot,
+				     .opcode = SRDMA_WC_RECV,
+				     .byte_len = len };
+
+	ud_head_write(slots[slot], qkey);
+	slots[slot][UD_HEAD] = (uint8_t)('a' + slot);
+	ud_recv_arrived(&s.ud, &s.session, &wc);
+}
+
+static int post(uint64_t id, uint32_t length, uint32_t lkey)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, length, lkey };
+	const struct ibv_recv_wr wr = { .wr_id = id,
+					.sg_list = &sge,
+					.num_sge = 1 };
+
+	return verbs_ud_post_recv(&s.ud, &wr);
+}
+
+/* --- tests -------------------------------------------------------------------------- */
+
+static void test_message_waits_for_a_receive(void **state)
+{
+	(void)state;
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	assert_int_equal(offered, 0);
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.wr_id, 3);
+	assert_int_equal(found.byte_len, UD_GRH + PAYLOAD);
+	assert_int_equal(found.src_qp, 9);
+	assert_int_equal(memory[8], 1); /* the source GID */
+	assert_int_equal(memory[UD_GRH], 'a');
+	assert_int_equal(offered, 1);
+	assert_int_equal(s.session.used, ud_now());
+}
+
+static void test_illegal_messages_are_dropped(void **state)
+{
+	(void)state;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive(0, QKEY, UD_HEAD - 1);
+	assert_int_equal(drops[UD_DROP_BAD], 1);
+	arrive(1, QKEY + 1, UD_HEAD + PAYLOAD);
+	assert_int_equal(drops[UD_DROP_QKEY], 1);
+	s.ud.ready = 0;
+	arrive(2, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	assert_int_equal(offered, 7);
+}
+
+static void test_receive_that_is_flushed_comes_back(void **state)
+{
+	const struct srdma_wc wc = { .wr_id = 2,
+				     .status = SRDMA_WC_WR_FLUSH_ERR,
+				     .opcode = SRDMA_WC_RECV };
+
+	(void)state;
+	ud_recv_arrived(&s.ud, &s.session, &wc);
+	assert_int_equal(offered, 4);
+	assert_int_equal(s.ud.arrivals.count, 0);
+}
+
+/* The peer is not known to be the right one before the keys are confirmed. */
+static void test_nothing_is_delivered_before_the_keys(void **state)
+{
+	(void)state;
+	s.session.state = UD_KEYING;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	s.session.state = UD_UP;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+}
+
+static void test_end_of_a_session_without_keys(void **state)
+{
+	(void)state;
+	s.session.state = UD_KEYING;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_forget(&s.session);
+	s.session.state = UD_UP;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	assert_int_equal(offered, 1);
+}
+
+static void test_end_of_a_session_with_keys(void **state)
+{
+	(void)state;
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	arrive(1, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_forget(&s.session);
+	s.session.state = UD_FAILED;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	assert_int_equal(post(4, MEMORY, 1), 0);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 2);
+	assert_int_equal(found.wr_id, 4);
+	assert_int_equal(memory[UD_GRH], 'b');
+}
+
+static void test_short_receive_stays(void **state)
+{
+	(void)state;
+	assert_int_equal(post(3, UD_GRH + PAYLOAD - 1, 1), 0);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	arrive(1, QKEY, UD_HEAD + PAYLOAD - 1);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(drops[UD_DROP_SHORT], 1);
+	assert_int_equal(count, 1);
+	assert_int_equal(memory[UD_GRH], 'b');
+}
+
+static void test_wrong_key_of_a_receive(void **state)
+{
+	(void)state;
+	assert_int_equal(post(3, MEMORY, 0), 0);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(found.status, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(errors, 1);
+}
+
+static void test_worker_that_takes_no_slot(void **state)
+{
+	(void)state;
+	refusal = -ENOTCONN;
+	arrive(0, QKEY, UD_HEAD - 1);
+	assert_int_equal(errors, 1);
+	s.worker.status = SRDMA_QP_STATUS_ERROR; /* its end is known */
+	arrive(0, QKEY, UD_HEAD - 1);
+	assert_int_equal(errors, 1);
+}
+
+static void test_full_queue(void **state)
+{
+	(void)state;
+	for (int i = 0; i < RECVS; i++)
+		assert_int_equal(post(1, MEMORY, 1), 0);
+	assert_int_equal(post(1, MEMORY, 1), ENOMEM);
+	ud_recv_flush(&s.ud);
+	assert_int_equal(count, RECVS);
+	assert_int_equal(found.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+#define TEST(NAME) cmocka_unit_test_setup(NAME, begin)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_message_waits_for_a_receive),
+		TEST(test_illegal_messages_are_dropped),
+		TEST(test_receive_that_is_flushed_comes_back),
+		TEST(test_nothing_is_delivered_before_the_keys),
+		TEST(test_end_of_a_session_without_keys),
+		TEST(test_end_of_a_session_with_keys),
+		TEST(test_short_receive_stays),
+		TEST(test_wrong_key_of_a_receive),
+		TEST(test_worker_that_takes_no_slot),
+		TEST(test_full_queue),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
