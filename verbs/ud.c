@@ -11,7 +11,11 @@
 #include "verbs/verbs.h"
 #include "wire/reason.h"
 
-enum { SERVE_AGAIN_MS = 1000 };
+enum {
+	SERVE_AGAIN_MS = 1000,
+	LINGER_MS = 1000, /* of the end of a UD QP, for its messages */
+	PAUSE_NS = 1000000,
+};
 
 int64_t ud_now(void)
 {
@@ -134,8 +138,31 @@ int verbs_ud_create(struct verbs_qp *qp)
 	return r;
 }
 
+/* 1: messages may still arrive at their peers. */
+static int is_sending(const struct verbs_ud *ud)
+{
+	const struct ud_session *s = ud->sessions;
+
+	while (s && (s->state == UD_FAILED || s->lost || s->put == s->done))
+		s = s->next;
+	return s != NULL;
+}
+
+/* A NIC has sent what a program posted before it ends the QP. */
+static void linger(struct verbs_ud *ud)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_NS };
+	const int64_t end = ud_now() + LINGER_MS;
+
+	while (is_sending(ud) && ud_now() < end) {
+		verbs_collect(ud->root);
+		nanosleep(&pause, NULL);
+	}
+}
+
 int verbs_ud_stop(struct verbs_ud *ud)
 {
+	linger(ud);
 	ud->ready = 0;
 	srdma_lasting_close(ud->service);
 	ud->service = NULL;

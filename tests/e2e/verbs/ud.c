@@ -365,6 +365,22 @@ static void test_peer_that_begins_again(void **state)
 	arrives(2, 5);
 }
 
+/* The sender ends at once, before there is a session. */
+static void test_last_message_arrives(void **state)
+{
+	struct ibv_qp *qp = make_qp(ends[0].cq);
+	struct ibv_sge sge = part(&ends[0], 0, 5);
+	struct ibv_send_wr wr = request(&sge), *bad;
+
+	(void)state;
+	assert_non_null(qp);
+	to_rts(qp);
+	post_recv(&ends[1], 1, 100);
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(await(&ends[1]).byte_len, GRH + 5);
+}
+
 /* --- errors ------------------------------------------------------------------------ */
 
 static void test_refused_requests(void **state)
@@ -591,6 +607,7 @@ int main(void)
 		TEST(test_short_receive_is_not_used),
 		TEST(test_absent_peer),
 		TEST(test_peer_that_begins_again),
+		TEST(test_last_message_arrives),
 		TEST(test_refused_requests),
 		TEST(test_long_message),
 		TEST(test_bad_key_of_a_message),
