@@ -150,7 +150,6 @@ int verbs_ud_post_send(struct verbs_ud *ud, const struct ibv_send_wr *wr)
 	const int in_error = ud->qp->ibv.state == IBV_QPS_ERR;
 	struct ud_send e = {
 		.wr_id = wr->wr_id,
-		.len = length_of(wr),
 		.signaled = ud->qp->sq_sig_all ||
 			    wr->send_flags & IBV_SEND_SIGNALED,
 		.status = in_error ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS,
@@ -161,6 +160,7 @@ int verbs_ud_post_send(struct verbs_ud *ud, const struct ibv_send_wr *wr)
 		return err;
 	if (!verbs_ud_send_room(ud))
 		return ENOMEM;
+	e.len = length_of(wr);
 	verbs_connect_look(ud->root);
 	if (!in_error && e.len > UD_MTU)
 		e.status = IBV_WC_LOC_LEN_ERR;
