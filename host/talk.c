@@ -40,7 +40,7 @@ static void write_self(struct srdma_message *w, const char *what,
 	free(path);
 }
 
-/* What a program serves, and what its agent knows the program by. */
+/* A port or UD QP that a program serves, and the proof that it is the same program. */
 struct service {
 	const char *kind; /* port or qpn */
 	uint32_t number;

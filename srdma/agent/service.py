@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary
 
 from srdma import gid as gids
 from srdma.agent.accounts import User, account, host_of, restricted
@@ -24,6 +23,7 @@ from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
+from srdma.agent.remote.sockets import Sockets
 from srdma.agent.rule import Rule
 from srdma.agent.session import Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
@@ -80,8 +80,7 @@ class Service:
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users = Users()
-        # Channels of listeners of other computers, by user and address, until they are freed.
-        self._remote = WeakValueDictionary[tuple[User, str, int], Channel]()
+        self._sockets = Sockets()
 
     def open(self, sock: socket.socket, user: User | None = None, link: int = 0) -> None:
         """Serve a channel, whose socket it owns from now on. One that is too many is closed.
@@ -336,10 +335,8 @@ class Service:
     async def _listen(self, channel: Channel, settings: Mapping[str, Any]) -> None:
         own = self._own(channel, settings)
         if "address" in settings:
-            channel.listening = await self._bound(channel, settings["address"])
-            host, port = channel.listening.getsockname()[:2]
-            self._remote[channel.uid, host, port] = channel
-            channel.report("listening", address=[host, port])
+            entry = self._rule.host_at(channel.uid)
+            channel.listening = await self._sockets.listen(channel, entry, settings["address"])
         elif channel.listening:
             channel.report("listening")
         else:
@@ -359,18 +356,6 @@ class Service:
                     await worker.attach(token, channel.uid)
                     worker.check_new(qpn)
         await self._admission.talks.serve(channel, own, settings)
-
-    async def _bound(self, channel: Channel, address: object) -> socket.socket:
-        """A listening socket for a program of another computer. Raises ExchangeError."""
-        match address:
-            case [str(host), int(port)] if not channel.listening:
-                entry = self._rule.host_at(channel.uid)
-            case _:
-                raise ExchangeError("config", "address is not [host, port], or beside a socket")
-        former = self._remote.get((channel.uid, host, port))
-        if former and former.link < channel.link:
-            former.drop()  # the end of its link was not noticed yet
-        return await entry.bound_soon(host, port)
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting

@@ -1,5 +1,5 @@
 /*
- * Memory of regions that the worker maps (docs/run.md 4.1).
+ * Memory of regions that the worker maps (docs/run.md 4.2).
  * tests/e2e/test_run.py starts it by `srdma run`, with map_memory = true.
  */
 #include <stdio.h>
