@@ -262,8 +262,8 @@ $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 		-o $@ $(filter %.o %.a,$^) -lcbor
 	$(Q)ln -sf $(@F) $(BUILD)/run/libibverbs.so
 # librdmacm: it talks to the agent itself, and uses srdma's libibverbs.
-RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c $(patsubst %,host/%.c,channel \
-	error event_fd lasting_channel message retry socket talk))
+RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c verbs/event_fd.c $(patsubst %,host/%.c,channel \
+	error lasting_channel message retry socket talk))
 $(RUN_CM): $(RUN_CM_OBJECTS) $(LIB) rdmacm/librdmacm.map $(RUN)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -348,7 +348,7 @@ $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o
 $(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire)
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
-$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/host/event_fd.o
+$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/verbs/event_fd.o
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
 	-Wl,--wrap=$(f))

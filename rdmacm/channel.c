@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host/event_fd.h"
 #include "rdmacm/objects.h"
+#include "verbs/event_fd.h"
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
@@ -14,7 +14,7 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	if (!c)
 		return NULL;
 	c->generation = cm_generation();
-	c->rdma.fd = srdma_event_fd_open();
+	c->rdma.fd = verbs_event_fd_open();
 	if (c->rdma.fd >= 0)
 		return &c->rdma;
 	free(c);
@@ -41,7 +41,7 @@ static void put(struct cm_channel *c, struct cm_event *e)
 	else
 		c->first = e;
 	c->last = e;
-	srdma_event_fd_add(c->rdma.fd);
+	verbs_event_fd_add(c->rdma.fd);
 }
 
 static struct cm_event *pop(struct cm_channel *c)
@@ -135,7 +135,7 @@ static void drop_left(const struct cm_id *listener)
 	*(before ? &before->next : &c->first) = e->next;
 	if (c->last == e)
 		c->last = before;
-	srdma_event_fd_take_back(c->rdma.fd);
+	verbs_event_fd_take_back(c->rdma.fd);
 	cm_id_forget(cm_id_of(e->rdma.id));
 	free(e);
 }
@@ -168,7 +168,7 @@ static void move_events(const struct cm_id *id, struct cm_channel *to)
 	while ((e = all)) {
 		all = e->next;
 		e->next = NULL;
-		srdma_event_fd_take_back(from->rdma.fd);
+		verbs_event_fd_take_back(from->rdma.fd);
 		if (e->holder != id)
 			put(from, e);
 		else if (to)

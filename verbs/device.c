@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "host/event_fd.h"
 #include "host/rdma.h"
+#include "verbs/event_fd.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
 #include "verbs/verbs.h"
@@ -159,7 +159,7 @@ static int open_worker(struct verbs_root *root)
 	if (r)
 		return verbs_error(r);
 	srdma_query_device(root->device, &root->attr);
-	root->ctx.context.async_fd = srdma_event_fd_open();
+	root->ctx.context.async_fd = verbs_event_fd_open();
 	/* There is no device file. Programs that share a device duplicate its
 	 * descriptor before ibv_import_device(). */
 	root->ctx.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);

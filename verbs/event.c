@@ -2,7 +2,7 @@
  * Asynchronous events that wait to be read, and the acknowledgements for which the
  * end of an object waits.
  */
-#include "host/event_fd.h"
+#include "verbs/event_fd.h"
 #include "verbs/objects.h"
 
 /* Where the object of an event counts those that were read and those that were
@@ -42,7 +42,7 @@ void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
 	e->next = NULL;
 	*root->events_end = e;
 	root->events_end = &e->next;
-	srdma_event_fd_add(root->ctx.context.async_fd);
+	verbs_event_fd_add(root->ctx.context.async_fd);
 }
 
 static void take_out(struct verbs_root *root, struct verbs_event *e)
@@ -62,7 +62,7 @@ void verbs_event_drop(struct verbs_root *root, struct verbs_event *e)
 	if (!e->waits)
 		return;
 	take_out(root, e);
-	srdma_event_fd_take_back(root->ctx.context.async_fd);
+	verbs_event_fd_take_back(root->ctx.context.async_fd);
 }
 
 void verbs_event_worker_gone(struct verbs_root *root)

@@ -1,16 +1,16 @@
-#include "host/event_fd.h"
+#include "verbs/event_fd.h"
 
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-int srdma_event_fd_open(void)
+int verbs_event_fd_open(void)
 {
 	return eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 }
 
-void srdma_event_fd_add(int fd)
+void verbs_event_fd_add(int fd)
 {
 	const uint64_t one = 1;
 
@@ -18,7 +18,7 @@ void srdma_event_fd_add(int fd)
 	(void)!write(fd, &one, sizeof(one));
 }
 
-void srdma_event_fd_take_back(int fd)
+void verbs_event_fd_take_back(int fd)
 {
 	uint64_t n;
 	const struct iovec to = { &n, sizeof(n) };
