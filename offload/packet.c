@@ -41,25 +41,6 @@ void packet_close_fds(struct message *m)
 	m->nfds = 0;
 }
 
-static ssize_t receive(int fd, struct msghdr *msg, int flags)
-{
-	ssize_t n;
-
-	do {
-		n = recvmsg(fd, msg, flags | MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	return n;
-}
-
-/* Removes the message whose files are open here: the kernel closes none of them.
- * 0 or -errno. */
-static int discard(int fd)
-{
-	struct msghdr none = { 0 };
-
-	return receive(fd, &none, 0) < 0 ? -errno : 0;
-}
-
 int packet_receive(int fd, struct message *m)
 {
 	union {
@@ -73,20 +54,17 @@ int packet_receive(int fd, struct message *m)
 		.msg_control = space.bytes,
 		.msg_controllen = sizeof(space.bytes),
 	};
-	const ssize_t n = receive(fd, &msg, MSG_PEEK);
-	int taken, err;
+	const ssize_t n = srdma_passed_fds_receive(fd, &msg, closer_close);
+	int taken;
 
 	if (n < 0)
-		return errno == EAGAIN ? 0 : -errno;
-	err = msg.msg_flags & MSG_CTRUNC ? -EMFILE : discard(fd);
-	if (!err && !n)
-		err = -ECONNRESET;
+		return n == -EAGAIN ? 0 : (int)n;
 	m->len = (size_t)n;
 	taken = srdma_passed_fds_take(&msg, m->fds, REQUESTS_MAX_FDS,
 				      closer_close);
 	m->nfds = taken < 0 ? REQUESTS_MAX_FDS + 1 : (unsigned)taken;
-	if (!err)
+	if (n > 0)
 		return 1;
 	packet_close_fds(m);
-	return err;
+	return -ECONNRESET;
 }

@@ -46,6 +46,33 @@ int srdma_passed_fds_take(struct msghdr *msg, int *fds, unsigned room,
 	return -EMSGSIZE;
 }
 
+static ssize_t receive(int fd, struct msghdr *msg, int flags)
+{
+	ssize_t n;
+
+	do {
+		n = recvmsg(fd, msg, flags | MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+ssize_t srdma_passed_fds_receive(int fd, struct msghdr *msg,
+				 void (*close_fd)(int fd))
+{
+	struct msghdr none = { 0 };
+	const ssize_t n = receive(fd, msg, MSG_PEEK);
+	ssize_t r;
+
+	if (n < 0)
+		return n;
+	/* The kernel closes none of the files, because they are open here. */
+	r = msg->msg_flags & MSG_CTRUNC ? -EMFILE : receive(fd, &none, 0);
+	if (r >= 0)
+		return n;
+	srdma_passed_fds_take(msg, NULL, 0, close_fd);
+	return r;
+}
+
 void srdma_passed_fds_attach(struct msghdr *msg, const int *fds, unsigned n)
 {
 	const size_t size = n * sizeof(int);

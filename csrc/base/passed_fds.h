@@ -11,6 +11,19 @@
 enum { SRDMA_PASSED_FDS_MOST = 253 };
 
 /*
+ * recvmsg() of a message of a SOCK_SEQPACKET socket, whose msg_control has room
+ * for SRDMA_PASSED_FDS_MOST descriptors. The kernel closes files for which no
+ * descriptor is free, in this thread, and a close may block. So this looks at the
+ * message, and removes it when all its files are open here. It does not block.
+ * Returns the number of bytes, and srdma_passed_fds_take() is to be called; or
+ * -errno: -EAGAIN: there is no message; -EMFILE: too many files are open for those
+ * of the message, which stays in the socket. Files that were opened are closed by
+ * close_fd then.
+ */
+ssize_t srdma_passed_fds_receive(int fd, struct msghdr *msg,
+				 void (*close_fd)(int fd));
+
+/*
  * Takes the descriptors of a message that recvmsg() received. *fds has `room`
  * elements. The caller owns the descriptors and closes them.
  * Returns how many there were; -EMSGSIZE: more than `room` came, or the kernel

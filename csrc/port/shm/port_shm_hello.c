@@ -54,12 +54,11 @@ int srdma_shm_hello_receive(int sock, struct srdma_shm_hello *hello,
 		.msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes),
 	};
-	ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const ssize_t n = srdma_passed_fds_receive(sock, &msg, close_file);
 	int taken;
 
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? -EAGAIN
-							 : -ECONNRESET;
+		return n == -EAGAIN || n == -EMFILE ? (int)n : -ECONNRESET;
 	taken = srdma_passed_fds_take(&msg, hello->fds, SRDMA_SHM_HELLO_FDS,
 				      close_file);
 	hello->nfds = taken < 0 ? 0 : taken;

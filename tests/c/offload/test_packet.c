@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -89,21 +88,6 @@ static void test_descriptors_without_room_are_closed(void **state)
 	assert_int_equal(count_descriptors(), before);
 }
 
-/* Permits n more open files. Returns the limit before. */
-static struct rlimit permit(unsigned n)
-{
-	struct rlimit before, less;
-	int lowest = dup(ends[0]);
-
-	assert_true(lowest >= 0);
-	close(lowest);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-	less = before;
-	less.rlim_cur = (rlim_t)lowest + n;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
-	return before;
-}
-
 /* The kernel would close the files here: they stay in the socket instead. */
 static void test_files_without_a_free_descriptor_stay(void **state)
 {
@@ -114,10 +98,10 @@ static void test_files_without_a_free_descriptor_stay(void **state)
 	(void)state;
 	for (unsigned n = 0; n < 2; n++) {
 		pass(5, 2);
-		limit = permit(n);
+		limit = permit_descriptors(n);
 		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
 		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		restore_descriptors(limit);
 		assert_int_equal(count_descriptors(), before);
 		assert_int_equal(packet_receive(ends[1], &m), 1);
 		assert_int_equal(m.nfds, 2);

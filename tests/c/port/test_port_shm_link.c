@@ -1,6 +1,7 @@
 /* Handshakes of the shared-memory wire: every malformed one is refused. */
 #include "port/shm/doorbell.h"
 #include "port/shm/port_shm.h"
+#include "port/shm/port_shm_wire.h"
 #include "port/shm/ring.h"
 #include "port/shm/shm.h"
 #include "support/descriptors.h"
@@ -268,6 +269,40 @@ static void test_malformed_hello_is_refused(void **state)
 	port->ops->destroy(port);
 }
 
+static void close_at_once(int fd)
+{
+	close(fd);
+}
+
+/* The kernel would close the files here: they stay in the socket instead. */
+static void test_hello_without_free_descriptors_stays(void **state)
+{
+	struct srdma_shm_hello hello;
+	struct rlimit limit;
+	struct hello h;
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	good_hello(&h);
+	send_hello(ends[0], &h);
+	limit = permit_descriptors(FDS - 1);
+	assert_int_equal(
+		srdma_shm_hello_receive(ends[1], &hello, close_at_once),
+		-EMFILE);
+	restore_descriptors(limit);
+	assert_int_equal(
+		srdma_shm_hello_receive(ends[1], &hello, close_at_once), 0);
+	assert_int_equal(hello.nfds, FDS);
+	srdma_shm_hello_close(&hello, close_at_once);
+	assert_int_equal(
+		srdma_shm_hello_receive(ends[1], &hello, close_at_once),
+		-EAGAIN);
+	close_hello(&h);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void test_valid_hello_is_accepted(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
@@ -404,6 +439,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		IN_DIR(test_malformed_hello_is_refused),
+		IN_DIR(test_hello_without_free_descriptors_stays),
 		IN_DIR(test_valid_hello_is_accepted),
 		IN_DIR(test_close_during_handshake),
 		IN_DIR(test_silent_connections_are_limited),

@@ -27,3 +27,22 @@ void until_descriptors(int n)
 		usleep(1000);
 	assert_int_equal(count_descriptors(), n);
 }
+
+struct rlimit permit_descriptors(unsigned n)
+{
+	struct rlimit before, less;
+	int lowest = dup(STDOUT_FILENO); /* that is free */
+
+	assert_true(lowest >= 0);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	less = before;
+	less.rlim_cur = (rlim_t)lowest + n;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+	return before;
+}
+
+void restore_descriptors(struct rlimit before)
+{
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
