@@ -328,15 +328,21 @@ static void take_receive(struct nic *n, uint64_t id, uint8_t opcode)
 				.id = id, .qpn = OTHER, .opcode = opcode });
 }
 
+/* Fills the shared queue with receives 100, 101, ... */
+static void share_receives(struct nic *n, uint64_t id[DEPTH])
+{
+	share(n);
+	for (unsigned i = 0; i < DEPTH; i++)
+		id[i] = posted(n, SRDMA_DESC_RECV, 0, 100 + i);
+}
+
 static void test_shared_receives_end_in_any_order(void **state)
 {
 	struct nic *n = *state;
 	struct srdma_record rec;
 	uint64_t id[DEPTH];
 
-	share(n);
-	for (unsigned i = 0; i < DEPTH; i++)
-		id[i] = posted(n, SRDMA_DESC_RECV, 0, 100 + i);
+	share_receives(n, id);
 	assert_int_equal(post(n, SRDMA_DESC_RECV, 0, 1), -ENOSPC);
 	take_receive(n, id[5], SRDMA_WC_RECV);
 	take_receive(n, id[5], SRDMA_WC_RECV); /* again: it is ignored */
@@ -374,9 +380,7 @@ static void test_late_records_of_a_removed_qp_end_shared_receives(void **state)
 	struct srdma_record rec;
 	uint64_t id[DEPTH];
 
-	share(n);
-	for (unsigned i = 0; i < DEPTH; i++)
-		id[i] = posted(n, SRDMA_DESC_RECV, 0, 100 + i);
+	share_receives(n, id);
 	assert_int_equal(srdma_host_shared(n->host, QPN), DEPTH);
 	assert_int_equal(srdma_host_qp_remove(n->host, OTHER), 0);
 	take_receive(n, id[1], SRDMA_WC_RECV);

@@ -523,6 +523,14 @@ static void test_leg_without_a_descriptor_for_its_process(void **state)
 enum { MORTAL = 64 };		/* bytes of the region of such a process */
 static pid_t ends_while_copied; /* 0: none */
 
+static void end_if_due(pid_t pid)
+{
+	if (pid != ends_while_copied)
+		return;
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 /* Replaces the C library's function: the process ends before it returns. */
 ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
 			 unsigned long locals, const struct iovec *remote,
@@ -531,10 +539,7 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
 	const ssize_t n = syscall(SYS_process_vm_readv, pid, local, locals,
 				  remote, remotes, flags);
 
-	if (pid == ends_while_copied) {
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
-	}
+	end_if_due(pid);
 	return n;
 }
 
@@ -545,10 +550,7 @@ ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
 	const ssize_t n = syscall(SYS_process_vm_writev, pid, local, locals,
 				  remote, remotes, flags);
 
-	if (pid == ends_while_copied) {
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
-	}
+	end_if_due(pid);
 	return n;
 }
 

@@ -162,6 +162,16 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 	return *how == 1 ? -EAGAIN : *how ? -EFAULT : 0;
 }
 
+/* *how: what DMA of side 1 does. */
+static void open_with_dma(struct pair *p, int *how)
+{
+	pair_defaults(p);
+	p->host[1].ctx = how;
+	p->host[1].dma = dma;
+	pair_open(p);
+	pair_connect(p, 0);
+}
+
 /* A RECV that is too short completes after its last DMA. */
 static void test_short_recv_completes_after_its_dma(void **state)
 {
@@ -172,11 +182,7 @@ static void test_short_recv_completes_after_its_dma(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_defaults(&p);
-	p.host[1].ctx = &how;
-	p.host[1].dma = dma;
-	pair_open(&p);
-	pair_connect(&p, 0);
+	open_with_dma(&p, &how);
 	recv.local_addr = (uintptr_t)p.side[1].memory;
 	pair_post(&p, 1, recv, NULL);
 	pair_settle(&p);
@@ -232,11 +238,7 @@ static void test_blocked_dma_ends_qp(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_defaults(&p);
-	p.host[1].ctx = &how;
-	p.host[1].dma = dma;
-	pair_open(&p);
-	pair_connect(&p, 0);
+	open_with_dma(&p, &how);
 	how = 1;
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
 	pair_settle(&p);
@@ -255,11 +257,7 @@ static void test_blocked_dma_of_a_receive(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_defaults(&p);
-	p.host[1].ctx = &how;
-	p.host[1].dma = dma;
-	pair_open(&p);
-	pair_connect(&p, 0);
+	open_with_dma(&p, &how);
 	how = 1;
 	pair_post(&p, 1,
 		  (struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
@@ -289,11 +287,7 @@ static void test_nak_position_of_failed_dma(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_defaults(&p);
-	p.host[1].ctx = &how;
-	p.host[1].dma = dma;
-	pair_open(&p);
-	pair_connect(&p, 0);
+	open_with_dma(&p, &how);
 	how = 2;
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
 	pair_settle(&p);
