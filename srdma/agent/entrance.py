@@ -26,6 +26,7 @@ from srdma.keyex.tls import PeerClosed, no_wait
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
 CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
+CANDIDATES_OF_OWNER = 4096  # at all entrances of a user, or of all users of another computer
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
 SHUT_DOWN = "the listening socket was shut down, or the program made accept() block on it"
@@ -74,18 +75,45 @@ class Connection(Protocol):
         """Close it at once."""
 
 
+class Crowded(Protocol):
+    """An entrance, for its owner."""
+
+    def evict(self) -> None:
+        """Close one of its candidates."""
+
+
+class Owner:
+    """The user of any number of entrances. acceptor: for their sockets."""
+
+    def __init__(self) -> None:
+        self.acceptor = Acceptor()
+        self._crowds: dict[Crowded, int] = {}  # candidates of each entrance that has some
+        self._total = 0
+
+    def enter(self, entrance: Crowded) -> None:
+        """An entrance has one more candidate. If there are too many, the entrance that has the
+        most closes one."""
+        if self._total >= CANDIDATES_OF_OWNER:
+            max(self._crowds, key=self._crowds.__getitem__).evict()
+        self._crowds[entrance] = self._crowds.get(entrance, 0) + 1
+        self._total += 1
+
+    def leave(self, entrance: Crowded) -> None:
+        self._total -= 1
+        self._crowds[entrance] -= 1
+        if not self._crowds[entrance]:
+            del self._crowds[entrance]
+
+
 C = TypeVar("C", bound="Connection")
 
 
 class Entrance(ABC, Generic[C]):
     """Accepts the connections of one listening socket, and limits those that are candidates."""
 
-    def __init__(
-        self, sock: socket.socket, know: Callable[[str], bool], acceptor: Acceptor
-    ) -> None:
-        """know: True for an address whose candidates have reserved places. acceptor: of the user
-        who shares the socket."""
-        self._sock, self._know, self._acceptor = sock, know, acceptor
+    def __init__(self, sock: socket.socket, know: Callable[[str], bool], owner: Owner) -> None:
+        """know: True for an address whose candidates have reserved places."""
+        self._sock, self._know, self._owner = sock, know, owner
         self._closed = False
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._turns = asyncio.Lock()
@@ -109,13 +137,13 @@ class Entrance(ABC, Generic[C]):
         try:
             while True:
                 try:
-                    sock, address = await self._acceptor.accepted(self._sock)
+                    sock, address = await self._owner.acceptor.accepted(self._sock)
                 except ConnectionAbortedError:
                     continue
                 except OSError:  # no descriptors or memory
                     if not listens(self._sock):
                         raise ExchangeError("config", SHUT_DOWN) from None
-                    self._evict(lambda _: True)
+                    self._close_one(lambda _: True)
                     await asyncio.sleep(PAUSE)
                     continue
                 self._admit(sock, plain_address(str(address[0])))
@@ -123,6 +151,14 @@ class Entrance(ABC, Generic[C]):
             self._closed = True
             for candidate in [*self._candidates]:
                 await cancelled(candidate.task)
+                self._forget(candidate)  # its task may not have begun
+
+    def evict(self) -> None:
+        """See Crowded."""
+        if all(candidate.known for candidate in self._candidates):
+            self._close_one(lambda _: True)
+        else:
+            self._evict_of_largest()
 
     # RFC 5042 R6.4.1-2
     def _admit(self, sock: socket.socket, address: str) -> None:
@@ -130,11 +166,12 @@ class Entrance(ABC, Generic[C]):
         like = Counter(c.address for c in self._candidates if c.known == known)
         if known and like.total() >= CANDIDATES_KNOWN:
             ((most, _),) = like.most_common(1)
-            self._evict(lambda c: c.known and c.address == most)
+            self._close_one(lambda c: c.known and c.address == most)
         elif not known and like[address] >= CANDIDATES_PER_ADDRESS:
-            self._evict(lambda c: not c.known and c.address == address)
+            self._close_one(lambda c: not c.known and c.address == address)
         elif not known and like.total() >= CANDIDATES_MAX:
             self._evict_of_largest()
+        self._owner.enter(self)
         candidate = Candidate(address, known, sock)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
@@ -143,17 +180,23 @@ class Entrance(ABC, Generic[C]):
         """Close a candidate of the networks that have the most of those that are not known."""
         sizes = Counter(c.network for c in self._candidates if not c.known)
         most = max(sizes.values())
-        self._evict(lambda c: not c.known and sizes[c.network] == most)
+        self._close_one(lambda c: not c.known and sizes[c.network] == most)
 
-    def _evict(self, fits: Callable[[Candidate], bool]) -> None:
+    def _close_one(self, fits: Callable[[Candidate], bool]) -> None:
         """Close a candidate that fits, first among those that are not known: the oldest that is
         silent or was refused, else the oldest."""
         fitting = [c for c in self._candidates if fits(c)]
         found = [c for c in fitting if not c.known] or fitting
         if found:
             closed = next((c for c in found if not c.speaks()), found[0])
-            del self._candidates[closed]
+            self._forget(closed)
             closed.task.cancel()
+
+    def _forget(self, candidate: Candidate) -> None:
+        """It is no candidate any more; without effect the second time."""
+        if candidate in self._candidates:
+            del self._candidates[candidate]
+            self._owner.leave(self)
 
     async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
         """Bring a peer to its arrival, or close it."""
@@ -167,7 +210,7 @@ class Entrance(ABC, Generic[C]):
                 candidate.silent, candidate.shaking = None, True
                 await self._bring(candidate, sock)
         finally:
-            self._candidates.pop(candidate, None)
+            self._forget(candidate)
 
     async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
         """Complete the handshake, or close the socket, which has bytes to read. It is a candidate

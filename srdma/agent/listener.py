@@ -15,9 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.accept import Acceptor
-from srdma.agent.accounts import User, host_of
-from srdma.agent.entrance import Entrance
+from srdma.agent.accounts import User, group
+from srdma.agent.entrance import Entrance, Owner
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
 from srdma.agent.peers import Peer
@@ -150,13 +149,12 @@ class Admission:
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
         self.talks = Talks(audit, peer_at, self.links, lambda: self.rendezvous.gid)
-        # The policy names all of these users.
-        self._acceptors: dict[User, Acceptor] = {}
+        self._owners: dict[User, Owner] = {}  # the policy names all of them
 
-    def acceptor(self, user: User) -> Acceptor:
-        """A user's, also if its earlier listening sockets are closed. The agent itself makes the
-        sockets for programs of other computers."""
-        return Acceptor() if host_of(user) else self._acceptors.setdefault(user, Acceptor())
+    def owner(self, user: User) -> Owner:
+        """The user, also if all its listeners have ended. One owner stands for all users of
+        another computer, which can name any number of them."""
+        return self._owners.setdefault(group(user) or user, Owner())
 
     def opened(
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
@@ -206,7 +204,7 @@ class Listener(Entrance[Link]):
         admission: Admission,
     ) -> None:
         """own: called for each handshake."""
-        super().__init__(sock, admission.sessions.know, admission.acceptor(channel.uid))
+        super().__init__(sock, admission.sessions.know, admission.owner(channel.uid))
         self._channel, self._own = channel, own
         self._admission, self._audit = admission, admission.audit
         self._refused_at = -REFUSALS_EVERY

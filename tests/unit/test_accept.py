@@ -317,14 +317,15 @@ def test_no_thread_can_be_started(
 
 
 def test_users_of_an_agent() -> None:
-    """The acceptor of a user outlives its listeners. Users of other computers have none: a host can
-    name any number of them."""
+    """The owner outlives its listeners. The users of another computer are one owner: that computer
+    can name any number of them."""
     admission = Admission(lambda *_, **__: None, lambda _: pytest.fail("no peer"))
-    assert admission.acceptor(1001) is admission.acceptor(1001)
-    assert admission.acceptor(1001) is not admission.acceptor(1002)
+    assert admission.owner(1001) is admission.owner(1001)
+    assert admission.owner(1001) is not admission.owner(1002)
     for uid in range(10):
-        admission.acceptor(f"left:{uid}")
-    assert len(admission._acceptors) == 2
+        admission.owner(f"left:{uid}")
+    assert admission.owner("left:0") is not admission.owner("left")  # of a container
+    assert len(admission._owners) == 4
 
 
 # An agent -----------------------------------------------------------------------------

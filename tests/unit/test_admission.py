@@ -237,6 +237,75 @@ def test_many_channels_do_not_stop_the_event_loop() -> None:
     asyncio.run(run())
 
 
+# RFC 5042 R6.4.1-2
+def test_candidates_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local user can make any number of listeners. The one with the most candidates closes one,
+    so that a flood at some listeners stops no peer of the others."""
+    monkeypatch.setattr(entrance, "CANDIDATES_OF_OWNER", 5)
+
+    async def run() -> None:
+        owner = entrance.Owner()
+        with contextlib.ExitStack() as stack:
+            doors = [
+                Door(stack.enter_context(socket.create_server(("127.0.0.1", 0))), owner)
+                for _ in range(2)
+            ]
+            tasks = [asyncio.ensure_future(door.run()) for door in doors]
+            ends = [await connected_to(door, stack) for door in (doors[0],) * 5]
+            assert len(doors[0]._candidates) == 5
+            await connected_to(doors[1], stack)
+            assert [len(door._candidates) for door in doors] == [4, 1]
+            assert await asyncio.get_running_loop().sock_recv(ends[0], 1) == b""
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert not owner._crowds and not owner._total
+
+    asyncio.run(run())
+
+
+def test_candidate_whose_listener_ends_at_once() -> None:
+    """Its task has not begun, and it counts no longer."""
+
+    async def run() -> None:
+        owner = entrance.Owner()
+        with socket.create_server(("127.0.0.1", 0)) as sock, socket.socketpair()[0] as other:
+            door = Door(sock, owner)
+            task = asyncio.ensure_future(door.run())
+            await asyncio.sleep(0)
+            task.cancel()
+            door._admit(other, "127.0.0.1")
+            assert owner._total == 1
+            await asyncio.wait([task])
+        assert not owner._crowds and not owner._total
+
+    asyncio.run(run())
+
+
+class Door(Listener):
+    """An entrance whose candidates are silent."""
+
+    def __init__(self, sock: socket.socket, owner: entrance.Owner) -> None:
+        house = SimpleNamespace(
+            sessions=SimpleNamespace(know=lambda _: False), audit=no_audit, owner=lambda _: owner,
+            arrivals=Arrivals(),
+        )  # fmt: skip
+        super().__init__(cast(Any, SimpleNamespace(uid=7)), sock, cast(Any, None), cast(Any, house))
+        self.address = sock.getsockname()
+
+
+async def connected_to(door: Door, stack: contextlib.ExitStack) -> socket.socket:
+    """A silent connection, which is a candidate now."""
+    sock = stack.enter_context(socket.socket())
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, door.address)
+    name = sock.getsockname()
+    async with asyncio.timeout(PATIENCE):
+        while not any(c.silent and c.silent.getpeername() == name for c in door._candidates):
+            await asyncio.sleep(0)
+    return sock
+
+
 def test_refused_peers_that_are_closed_for_others(
     listening: Listening, mine: Credentials, identities: Path, crowd: Any
 ) -> None:

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.accept import Acceptor
 from srdma.agent.accounts import NAME, REMOTE_NAME_MAX, User, remote_user
 from srdma.agent.audit import Audit
 from srdma.agent.client import message_of
 from srdma.agent.clock import HostTime
-from srdma.agent.entrance import Entrance
+from srdma.agent.entrance import Entrance, Owner
 from srdma.agent.remote.entries import HostEntry
 from srdma.agent.remote.link import Link, Wire
 from srdma.agent.remote.relay import Relay
@@ -55,7 +54,7 @@ class Hosts(Entrance[Link]):
     """Admits proxies at the address of [control]."""
 
     def __init__(self, sock: socket.socket, rule: Rule, house: House) -> None:
-        super().__init__(sock, lambda _: False, Acceptor())
+        super().__init__(sock, lambda _: False, Owner())
         self._rule, self._house = rule, house
         self._links: dict[Link, HostEntry] = {}  # the oldest first
         self._serials = itertools.count(1)  # of links
