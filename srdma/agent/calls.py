@@ -1,7 +1,7 @@
-"""The rate at which users call without success (agent.md 13).
+"""The rate at which users begin key exchanges and talks without success (agent.md 3).
 
 The programs of all users with an identity share its connections. The peer's agent ends a connection
-in which it refuses too many talks (protocol.md 8.7), so that no user may use up this number.
+in which it refuses too many OFFERs and TALKs (protocol.md 8.7): no user may use up this number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from srdma.agent.accounts import User
 from srdma.agent.tasks import Bell
 from srdma.keyex.pace import Pace
 
-UNANSWERED = 2048, 0.04  # talks of a user without an answer: at once, and seconds per further one
+UNANSWERED = 2048, 0.04  # calls of a user without an answer: at once, and seconds per further one
 USERS_MAX = 1024  # that are remembered, as long as they have not called without success lately
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from srdma.agent.calls import Callers
 from srdma.agent.peers import Peer
 from srdma.agent.record import Record
 from srdma.agent.rendezvous import Rendezvous
@@ -15,6 +16,7 @@ class House(Shared, Protocol):
     """The part of Service that a Session uses."""
 
     rendezvous: Rendezvous
+    callers: Callers
 
     @property
     def worker_remote(self) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User, group
+from srdma.agent.calls import Callers
 from srdma.agent.entrance import Entrance, Owner
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
@@ -25,7 +26,7 @@ from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.talks import Talks
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake
+from srdma.keyex.messages import ErrorMessage, Message, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import BUSY, INBOX_MAX, Link, Stream
 from srdma.keyex.talks import Talk
@@ -148,7 +149,8 @@ class Admission:
         self.rendezvous = Rendezvous(peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
-        self.talks = Talks(audit, peer_at, self.links, lambda: self.rendezvous.gid)
+        self.callers = Callers()
+        self.talks = Talks(audit, peer_at, self.links, lambda: self.rendezvous.gid, self.callers)
         self._owners: dict[User, Owner] = {}  # the policy names all of them
 
     def owner(self, user: User) -> Owner:
@@ -162,9 +164,9 @@ class Admission:
         """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
         for accept(), or for a call if it names a QP, and TALK waits for an answer."""
         meeting = Meeting("server", stream, own, first)
-        called = False
+        opening: Message | None = None
         try:
-            match meeting.opening():
+            match opening := meeting.opening():
                 case Resume() as resume:
                     self.sessions.resume(meeting, resume)
                 case Wake(transcript):
@@ -172,7 +174,6 @@ class Admission:
                 case Offer(to=To() as to) as offer if stream.version > 1:
                     self.rendezvous.offered(meeting, offer, to)
                 case Talk() as talk:
-                    called = True
                     self.talks.called(meeting, talk)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
@@ -184,13 +185,14 @@ class Admission:
                         "the first message of a stream must be OFFER, RESUME, WAKE or TALK",
                     )
         except ExchangeError as error:
-            if listener and not called:
+            if listener and not isinstance(opening, Talk):
                 listener.refused(stream.link.address, error)
             else:
                 self.audit("refused", address=stream.link.address, code=error.code, text=error.text)
             meeting.refuse(error)
-            if stream.version > 1:  # programs cause the refusals of talks
-                stream.link.refused(BUSY if called else error.code)
+            if stream.version > 1:
+                by_program = isinstance(opening, Offer | Talk)  # not by the peer's agent
+                stream.link.refused(BUSY if by_program else error.code)
 
 
 class Listener(Entrance[Link]):

@@ -17,6 +17,7 @@ from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Offer
 from srdma.keyex.offers import END_RANGES, To
+from srdma.keyex.streams import BUSY
 
 QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
 OFFERS_MAX, OFFERS_PER_IDENTITY = 4096, 1024
@@ -100,7 +101,7 @@ class Rendezvous:
         if key in self._offers:
             former = self._remove(key)
             former.refuse(ExchangeError("state", "another OFFER of the same QP replaces this one"))
-            former.stream.link.refused("state")
+            former.stream.link.refused(BUSY)
         self._make_room(meeting)
         self._offers[key] = meeting
         self._of[meeting.identity] += 1
@@ -162,7 +163,7 @@ class Rendezvous:
         else:
             meeting.drop()
         if not meeting.stream.link.end:
-            meeting.stream.link.refused("state")
+            meeting.stream.link.refused(BUSY)
 
     def _remove(self, key: Key) -> Meeting:
         """Take an OFFER from those that wait."""

@@ -73,7 +73,7 @@ class Service:
         self._workers: dict[tuple[Path, bytes], Worker] = {}
         self._admission = Admission(audit, self.peer_at, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
-        self.rendezvous = self._admission.rendezvous
+        self.rendezvous, self.callers = self._admission.rendezvous, self._admission.callers
         self.turns = Turns()
         self._met: set[Worker] = set()
         self._away = False  # the worker is on another computer, and there is no link

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from srdma.agent.accounts import host_of
+from srdma.agent.calls import Calls
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
 from srdma.agent.house import House
@@ -378,9 +379,9 @@ class Session:
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         former: Meeting | None = None
-        pauses = Pauses()
+        pauses, calls = Pauses(), self._house.callers.of(self._channel.uid)
         while True:
-            meeting = await self._meet(peer, former)
+            meeting = await self._called(calls, peer, former)
             try:
                 return meeting, await self._agree_with(setup, meeting)
             except (ExchangeError, Truncated) as error:
@@ -389,8 +390,20 @@ class Session:
                     raise
                 former = None if pause else meeting
                 meeting.drop()
+            finally:
+                if setup.answered:
+                    calls.back()
             setup.forget()
             await asyncio.sleep(pauses.drawn(pause))
+
+    async def _called(self, calls: Calls, peer: Address | Call, former: Meeting | None) -> Meeting:
+        """As _meet(), when the user may call."""
+        await calls.begin()
+        try:
+            return await self._meet(peer, former)
+        except BaseException:
+            calls.back()
+            raise
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:
         """A stream to the server. former: in another connection than that one."""

@@ -62,11 +62,12 @@ class Talks:
         peer_at: Callable[[bytes], Peer],
         links: Links,
         gid: Callable[[], bytes],
+        callers: Callers,
     ) -> None:
         """peer_at: see Peers.at(). gid: of the worker of this agent, or gids.NONE."""
         self._audit, self._peer_at, self._links, self._gid = audit, peer_at, links, gid
         self._ports = Ports(self._abandon)
-        self._callers = Callers()
+        self._callers = callers
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}

@@ -533,6 +533,31 @@ def test_busy_has_a_rate_of_its_own(a: Host, b: Host, monkeypatch: pytest.Monkey
     assert not a.told("lost")
 
 
+def test_abandoned_calls_end_no_connection(a: Host, b: Host) -> None:
+    """Programs cause them, and the sessions of others use the connection too."""
+    meet(call(a, LOW, B, HIGH), call(b, HIGH, A, LOW))
+    for link in b.links():
+        link._refusals = Pace(0)
+    wire = call(a, 1, B, HIGH + 1)
+    until(lambda: offers(b) == 1)
+    wire.close()
+    until(lambda: offers(b) == 0)
+    meet(call(a, 2, B, HIGH + 2), call(b, HIGH + 2, A, 2))
+    assert not a.told("lost")
+
+
+def test_calls_without_an_answer(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further calls of the user wait, and an answer makes room."""
+    monkeypatch.setattr("srdma.agent.calls.UNANSWERED", (1, 1e6))
+    first = call(a, 1, B, HIGH + 1)
+    until(lambda: offers(b) == 1)
+    second = call(a, 2, B, HIGH + 2)
+    until(lambda: a.agent.call(lambda: a.agent.service.callers.of(os.getuid())._turn.locked()))
+    assert offers(b) == 1
+    meet(first, call(b, HIGH + 1, A, 1))
+    meet(second, call(b, HIGH + 2, A, 2))
+
+
 class Client(Stranger):
     """A host that may call as A, and sends what it wants."""
 
@@ -626,8 +651,9 @@ def test_client_that_gives_up(b: Host, folder: Path, end: bytes) -> None:
 def test_offers_have_a_rate(
     b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """OFFERs that replace each other, or end at once, end the connection."""
+    """OFFERs that replace each other, or end at once, end the connection, as `busy` does."""
     monkeypatch.setattr(streams, "REFUSALS", 3)
+    monkeypatch.setattr(streams, "BUSY_REFUSALS", (3, 1.0))
     client = Client(b, folder)
     told = []
     with contextlib.suppress(Truncated, ExchangeError, OSError):

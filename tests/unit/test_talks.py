@@ -703,8 +703,10 @@ def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.Mo
     monkeypatch.setattr(calls, "UNANSWERED", (2, 1e6))
     monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
     service = serve(b)
-    callers = [call(a), call(a)]
-    others = [answer(b, service) for _ in callers]
+    first = call(a)
+    other = answer(b, service)
+    call(a)
+    answer(b, service)
     third = call(a)
     text = a.file.read_text()
     a.file.write_text(text.replace("users = [", "users = [12345, "))
@@ -718,8 +720,8 @@ def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.Mo
     event = service.event()
     assert event["data"] == b"other"
     assert waiting(b) == 3
-    say(others[0], b"yes")
-    heard(callers[0])
+    say(other, b"yes")
+    heard(first)
     answer(b, service)
     third.close()
 
