@@ -111,6 +111,29 @@ static void test_illegal_srqs(void **state)
 	close_ends(&e);
 }
 
+/* A PD of another context of the device. */
+static void test_srq_with_a_pd_of_another_context(void **state)
+{
+	struct ibv_srq_init_attr attr = srq_attr();
+	struct ibv_context *other;
+	struct ibv_pd *pd;
+	struct ends e;
+
+	(void)state;
+	open_ends(&e);
+	other = ibv_open_device(e.caller->verbs->device);
+	assert_non_null(other);
+	pd = ibv_alloc_pd(other);
+	assert_non_null(pd);
+	errno = 0;
+	assert_int_equal(rdma_create_srq(e.caller, pd, &attr), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_null(e.caller->srq);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(other), 0);
+	close_ends(&e);
+}
+
 /* A SRQ in the attributes of both kinds of endpoints. */
 struct endpoints {
 	struct ibv_context **devices;
@@ -211,6 +234,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_messages_to_the_srq_of_an_id),
 		cmocka_unit_test(test_illegal_srqs),
+		cmocka_unit_test(test_srq_with_a_pd_of_another_context),
 		cmocka_unit_test(test_endpoints_with_a_srq),
 		cmocka_unit_test(test_end_of_an_endpoint),
 	};
