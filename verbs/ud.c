@@ -41,23 +41,36 @@ uint32_t ud_key(const struct srdma_mr *mr)
 	return info.key;
 }
 
+static const char *const drop_texts[UD_DROPS] = {
+	[UD_DROP_NO_SESSION] = "no session with the peer",
+	[UD_DROP_FULL] = "a peer takes no more messages",
+	[UD_DROP_LOST] = "a session ended before they arrived",
+	[UD_DROP_BAD] = "messages of a peer are malformed",
+	[UD_DROP_QKEY] = "messages of a peer have another Q_Key",
+	[UD_DROP_SHORT] = "receives are too short",
+};
+
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
 	     const char *why)
 {
-	static const char *const texts[UD_DROPS] = {
-		[UD_DROP_NO_SESSION] = "no session with the peer",
-		[UD_DROP_FULL] = "a peer takes no more messages",
-		[UD_DROP_LOST] = "a session ended before they arrived",
-		[UD_DROP_BAD] = "messages of a peer are malformed",
-		[UD_DROP_QKEY] = "messages of a peer have another Q_Key",
-		[UD_DROP_SHORT] = "receives are too short",
-	};
-
 	if (!ud->drops[reason] && n)
 		fprintf(stderr, "srdma: UD QP 0x%06x drops messages: %s%s%s\n",
-			ud->qp->ibv.qp_num, texts[reason], why ? ": " : "",
+			ud->qp->ibv.qp_num, drop_texts[reason], why ? ": " : "",
 			why ? why : "");
 	ud->drops[reason] += n;
+}
+
+/* Says on stderr how many messages were dropped, if there was more than the first. */
+static void report_drops(const struct verbs_ud *ud)
+{
+	for (int i = 0; i < UD_DROPS; i++)
+		if (ud->drops[i] > 1)
+			fprintf(stderr,
+				"srdma: UD QP 0x%06x dropped %llu messages: "
+				"%s\n",
+				ud->qp->ibv.qp_num,
+				(unsigned long long)ud->drops[i],
+				drop_texts[i]);
 }
 
 int ud_watch(const struct verbs_ud *ud, int fd)
@@ -176,6 +189,7 @@ void verbs_ud_destroy(struct verbs_qp *qp)
 	while (*at != ud)
 		at = &(*at)->next;
 	*at = ud->next;
+	report_drops(ud);
 	srdma_dereg_mr(ud->mr);
 	release(ud);
 	qp->ud = NULL;

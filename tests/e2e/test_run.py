@@ -254,15 +254,17 @@ def test_peer_that_the_policy_refuses(hosts: Hosts, narrowed: dict[str, str]) ->
     assert hosts.sealed() == before
 
 
-def test_datagrams_to_a_peer_that_the_policy_refuses(hosts: Hosts) -> None:
+@pytest.mark.parametrize("end", ["a", "b"])
+def test_datagrams_that_the_policy_of_an_end_refuses(hosts: Hosts, end: str) -> None:
     """They are dropped, which a line on stderr says, and both programs wait without an end."""
     needs("ibv_ud_pingpong")
     before = hosts.sealed()
     port = str(free_port())
     words = ["ibv_ud_pingpong", "-g", "0", "-p", port]
-    server = hosts.start("b", words)
+    allow = {name: "spiffe://test/other" if name == end else "spiffe://test/*" for name in "ab"}
+    server = hosts.start("b", words, allow=allow["b"])
     _listens(server, int(port))
-    client = hosts.start("a", [*words, "127.0.0.1"], allow="spiffe://test/other")
+    client = hosts.start("a", [*words, "127.0.0.1"], allow=allow["a"])
     assert client.stdout is not None
     while "drops messages: no session with the peer" not in (line := client.stdout.readline()):
         assert line, "it has ended"
