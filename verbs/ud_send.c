@@ -240,6 +240,8 @@ void ud_send_done(struct ud_session *s, const struct srdma_wc *wc)
 		s->lost = 1;
 		return;
 	}
+	if (!under_way(s)) /* it was forgotten */
+		return;
 	s->done++;
 	s->moved = ud_now();
 }

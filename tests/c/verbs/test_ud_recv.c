@@ -9,62 +9,12 @@
 
 #include <cmocka.h>
 
-#include "verbs/ud.h"
+#include "ud_fakes.h"
 
-enum { QKEY = 5, SLOTS = 4, RECVS = 2, PAYLOAD = 10, MEMORY = 100 };
+enum { QKEY = 5, RECVS = 2, PAYLOAD = 10, MEMORY = 100 };
 
-static uint8_t slots[SLOTS][UD_SLOT], memory[MEMORY];
+static uint8_t memory[MEMORY];
 static uint32_t offered; /* bits: slots of the worker */
-static uint64_t drops[UD_DROPS];
-static struct ibv_wc found;
-static int count, refusal, errors;
-
-/* --- what the queue uses -------------------------------------------------------- */
-
-uint8_t *ud_slot(const struct srdma_mr *mr, uint32_t i)
-{
-	(void)mr;
-	return slots[i];
-}
-
-uint32_t ud_key(const struct srdma_mr *mr)
-{
-	(void)mr;
-	return 1;
-}
-
-int64_t ud_now(void)
-{
-	return 77;
-}
-
-void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
-	     const char *why)
-{
-	(void)ud;
-	(void)why;
-	drops[reason] += n;
-}
-
-void verbs_ud_error(struct verbs_qp *qp)
-{
-	qp->ibv.state = IBV_QPS_ERR;
-	errors++;
-}
-
-void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
-{
-	(void)cq;
-	found = *wc;
-	count++;
-}
-
-void *verbs_mr_at(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned access)
-{
-	(void)pd;
-	assert_int_equal(access, IBV_ACCESS_LOCAL_WRITE);
-	return sge->lkey ? (void *)(uintptr_t)sge->addr : NULL;
-}
 
 int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
 		    struct srdma_recv_wr **bad_wr)
@@ -97,10 +47,9 @@ static int begin(void **state)
 {
 	(void)state;
 	memset(&s, 0, sizeof(s));
-	memset(drops, 0, sizeof(drops));
 	memset(memory, 0, sizeof(memory));
 	offered = 0;
-	count = refusal = errors = 0;
+	reset_fakes();
 	s.ud = (struct verbs_ud){ .qp = &s.qp,
 				  .root = &s.root,
 				  .ready = 1,

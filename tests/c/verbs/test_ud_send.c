@@ -1,0 +1,282 @@
+/* The send queue of a UD QP (verbs/ud_send.c), with a session of the test. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "ud_fakes.h"
+
+enum { QKEY = 5, DEPTH = UD_SENDS + 2, MEMORY = UD_MTU + 1 };
+
+static uint8_t memory[MEMORY];
+static struct srdma_send_wr posted; /* the last one */
+static unsigned n_posted;
+
+struct subject {
+	struct verbs_root root;
+	struct verbs_pd pd;
+	struct verbs_qp qp;
+	struct verbs_ud ud;
+	struct ud_session session;
+	struct verbs_ah ah;
+	struct ud_send send[DEPTH];
+};
+
+static struct subject s;
+static struct ud_session *answer; /* of ud_session_to() */
+
+struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
+				 const char **why)
+{
+	(void)ud;
+	assert_int_equal(to->qp_num, 9);
+	assert_ptr_equal(to->gid, s.ah.gid.raw);
+	*why = "no agent";
+	return answer;
+}
+
+void verbs_connect_look(struct verbs_root *root)
+{
+	(void)root;
+}
+
+int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
+		   const struct srdma_mr_attr *attr)
+{
+	static uint8_t nothing;
+
+	(void)pd;
+	assert_int_equal(attr->access, 0);
+	*mr = refusal ? NULL : (struct srdma_mr *)&nothing;
+	return refusal;
+}
+
+int srdma_post_send(struct srdma_qp *qp, struct srdma_send_wr *wr,
+		    struct srdma_send_wr **bad_wr)
+{
+	(void)qp;
+	(void)bad_wr;
+	if (refusal)
+		return refusal;
+	posted = *wr;
+	n_posted++;
+	return 0;
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	memset(&s, 0, sizeof(s));
+	reset_fakes();
+	n_posted = 0;
+	s.ud.qp = &s.qp;
+	s.ud.root = &s.root;
+	s.ud.send = s.send;
+	s.ud.sends.room = DEPTH;
+	s.qp.ud = &s.ud;
+	s.qp.ibv.pd = &s.pd.ibv;
+	s.qp.ibv.state = IBV_QPS_RTS;
+	s.qp.attr.qkey = QKEY;
+	s.qp.cap.max_send_sge = 1;
+	s.session.ud = &s.ud;
+	s.session.state = UD_UP;
+	answer = &s.session;
+	return 0;
+}
+
+static struct ibv_send_wr request(struct ibv_sge *sge)
+{
+	return (struct ibv_send_wr){ .wr_id = 3,
+				     .sg_list = sge,
+				     .num_sge = 1,
+				     .opcode = IBV_WR_SEND,
+				     .send_flags = IBV_SEND_SIGNALED,
+				     .wr.ud = { &s.ah.ibv, 9, QKEY } };
+}
+
+static int post(uint32_t length)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, length, 1 };
+	const struct ibv_send_wr wr = request(&sge);
+
+	return verbs_ud_post_send(&s.ud, &wr);
+}
+
+static void arrive(enum srdma_wc_status status)
+{
+	const struct srdma_wc wc = { .status = status };
+
+	ud_send_done(&s.session, &wc);
+	ud_send_complete(&s.ud);
+}
+
+static void completed(int n, enum ibv_wc_status status)
+{
+	assert_int_equal(count, n);
+	assert_int_equal(found.status, status);
+}
+
+/* --- tests -------------------------------------------------------------------------- */
+
+static void test_completion_waits_for_the_message(void **state)
+{
+	uint32_t qkey;
+
+	(void)state;
+	memory[0] = 'x';
+	assert_int_equal(post(1000), 0);
+	assert_int_equal(n_posted, 1);
+	assert_int_equal(posted.length, UD_HEAD + 1000);
+	assert_false(posted.flags & SRDMA_SEND_INLINE);
+	assert_int_equal(ud_head_read(&qkey, slots[0], posted.length), 0);
+	assert_int_equal(qkey, QKEY);
+	assert_int_equal(slots[0][UD_HEAD], 'x');
+	assert_int_equal(count, 0);
+	arrive(SRDMA_WC_SUCCESS);
+	completed(1, IBV_WC_SUCCESS);
+	assert_int_equal(found.wr_id, 3);
+	assert_int_equal(verbs_ud_send_room(&s.ud), DEPTH);
+}
+
+static void test_short_message_is_inline(void **state)
+{
+	(void)state;
+	assert_int_equal(post(1), 0);
+	assert_true(posted.flags & SRDMA_SEND_INLINE);
+}
+
+static void test_session_that_makes_no_progress(void **state)
+{
+	(void)state;
+	assert_int_equal(post(1), 0);
+	now += 100;
+	ud_send_complete(&s.ud);
+	assert_int_equal(count, 0);
+	now++;
+	ud_send_complete(&s.ud);
+	completed(1, IBV_WC_SUCCESS);
+}
+
+static void test_session_without_keys(void **state)
+{
+	(void)state;
+	s.session.state = UD_KEYING;
+	assert_int_equal(post(1), 0);
+	assert_int_equal(n_posted, 0);
+	now += 2000;
+	ud_send_complete(&s.ud);
+	assert_int_equal(count, 0);
+	now++;
+	ud_send_complete(&s.ud);
+	completed(1, IBV_WC_SUCCESS);
+	s.session.state = UD_UP;
+	ud_send_flush(&s.session);
+	assert_int_equal(n_posted, 1);
+}
+
+/* Others wait for their turn in the order of their requests. */
+static void test_full_session_drops(void **state)
+{
+	(void)state;
+	for (int i = 0; i < UD_SENDS; i++)
+		assert_int_equal(post(1), 0);
+	assert_int_equal(drops[UD_DROP_FULL], 0);
+	assert_int_equal(post(1), 0);
+	assert_int_equal(drops[UD_DROP_FULL], 1);
+	assert_int_equal(count, 0);
+	assert_int_equal(post(1), 0);
+	assert_int_equal(post(1), ENOMEM);
+	for (int i = 0; i < UD_SENDS; i++)
+		arrive(SRDMA_WC_SUCCESS);
+	completed(DEPTH, IBV_WC_SUCCESS);
+	assert_int_equal(n_posted, UD_SENDS);
+}
+
+static void test_no_session_and_no_memory(void **state)
+{
+	(void)state;
+	answer = NULL;
+	assert_int_equal(post(1), 0);
+	completed(1, IBV_WC_SUCCESS);
+	assert_int_equal(drops[UD_DROP_NO_SESSION], 1);
+	answer = &s.session;
+	refusal = -ENOMEM;
+	assert_int_equal(post(1), 0);
+	completed(2, IBV_WC_SUCCESS);
+	assert_int_equal(drops[UD_DROP_FULL], 1);
+}
+
+static void test_full_leg(void **state)
+{
+	(void)state;
+	assert_int_equal(post(1), 0);
+	refusal = -EAGAIN;
+	assert_int_equal(post(1), 0);
+	assert_int_equal(n_posted, 1);
+	refusal = 0;
+	ud_send_flush(&s.session);
+	assert_int_equal(n_posted, 2);
+}
+
+static void test_end_of_the_session(void **state)
+{
+	(void)state;
+	assert_int_equal(post(1), 0);
+	arrive(SRDMA_WC_RETRY_EXC_ERR);
+	assert_true(s.session.lost);
+	assert_int_equal(count, 0);
+	ud_send_forget(&s.session);
+	ud_send_complete(&s.ud);
+	completed(1, IBV_WC_SUCCESS);
+	arrive(SRDMA_WC_SUCCESS); /* a completion that was on its way */
+	assert_int_equal(s.session.done, s.session.put);
+}
+
+static void test_long_message(void **state)
+{
+	(void)state;
+	assert_int_equal(post(UD_MTU + 1), 0);
+	completed(1, IBV_WC_LOC_LEN_ERR);
+	assert_int_equal(errors, 1);
+	assert_int_equal(post(1), 0);
+	completed(2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(n_posted, 0);
+}
+
+/* A batch is refused as a whole. */
+static void test_batch_with_an_illegal_request(void **state)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, 1, 1 };
+	struct ibv_send_wr second = request(&sge), first = request(&sge);
+
+	(void)state;
+	first.next = &second;
+	assert_int_equal(verbs_ud_check_all(&s.ud, &first), 0);
+	second.wr.ud.ah = NULL;
+	assert_int_equal(verbs_ud_check_all(&s.ud, &first), EINVAL);
+}
+
+#define TEST(NAME) cmocka_unit_test_setup(NAME, begin)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_completion_waits_for_the_message),
+		TEST(test_short_message_is_inline),
+		TEST(test_session_that_makes_no_progress),
+		TEST(test_session_without_keys),
+		TEST(test_full_session_drops),
+		TEST(test_no_session_and_no_memory),
+		TEST(test_full_leg),
+		TEST(test_end_of_the_session),
+		TEST(test_long_message),
+		TEST(test_batch_with_an_illegal_request),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
