@@ -210,6 +210,33 @@ int srdma_withdraw_mr(struct srdma_mr *mr)
 	return srdma_pd_call(mr->pd, &m, NULL);
 }
 
+/* The worker has no such region any more. */
+static void forget(struct srdma_mr *mr)
+{
+	mr->pd->leg->ops->dereg(mr->pd->leg, &mr->memory);
+	mr->pd->users--;
+	free_mr(mr);
+}
+
+int srdma_replace_mr(struct srdma_mr **mr, struct srdma_mr *made)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REPLACE };
+	int r;
+
+	m.replace = (struct srdma_ctl_replace){ .leg = made->pd->number,
+						.key = (*mr)->key,
+						.other = made->key };
+	r = srdma_pd_call(made->pd, &m, NULL);
+	if (r) {
+		(*mr)->deregistering = 1;
+		return r;
+	}
+	made->key = (*mr)->key;
+	forget(*mr);
+	*mr = made;
+	return 0;
+}
+
 int srdma_dereg_mr(struct srdma_mr *mr)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DEREG_MR };
@@ -225,9 +252,7 @@ int srdma_dereg_mr(struct srdma_mr *mr)
 		mr->deregistering = 1;
 		return r;
 	}
-	mr->pd->leg->ops->dereg(mr->pd->leg, &mr->memory);
-	mr->pd->users--;
-	free_mr(mr);
+	forget(mr);
 	return 0;
 }
 

@@ -76,6 +76,14 @@ int srdma_reg_mr_of_file(struct srdma_mr **mr, struct srdma_pd *pd,
 			 const struct srdma_mr_attr *attr, int fd,
 			 uint64_t offset);
 
+/*
+ * `made`, another region of the same PD, takes the place of *mr and its key (REPLACE,
+ * docs/local-interface.md 3.5). 0: *mr is `made`, and the former region is freed.
+ * Errors of a control call (pd.c): both live, and the former one may be deregistered
+ * at the worker.
+ */
+int srdma_replace_mr(struct srdma_mr **mr, struct srdma_mr *made);
+
 /* A new connection to the worker process at the path. It may be of another kind
  * than the device's: the agent may have been started again. Errors of
  * srdma_control_connect(), srdma_access_connect() and

@@ -13,7 +13,8 @@ enum { WAITING = 1 };
  */
 static int ends_object(const struct deferred *d)
 {
-	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
+	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY ||
+	       d->kind == SRDMA_CTL_REPLACE;
 }
 
 static struct deferred_bucket *bucket(struct deferred_list *l,
@@ -137,6 +138,10 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 						  d->ticket) > 0
 			       ? WAITING
 			       : 0;
+	case SRDMA_CTL_REPLACE:
+		rc = srdma_relay_mr_replace(relay, leg, d->number,
+					    (uint32_t)d->ticket);
+		return status_of(relay, rc, out);
 	case SRDMA_CTL_RESET:
 		rc = srdma_relay_qp_reset(relay, leg, d->number,
 					  (uint32_t)d->ticket);

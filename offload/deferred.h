@@ -25,7 +25,8 @@ struct deferred {
 	uint32_t leg;
 	uint32_t number;		  /* QPN or key */
 	struct srdma_revoke_params range; /* REVOKE */
-	uint64_t ticket; /* of REVOKE, WITHDRAW; descriptors of RESET */
+	uint64_t
+		ticket; /* of REVOKE, WITHDRAW; descriptors of RESET; other key of REPLACE */
 	int first; /* set by deferred_add(): 1 if it ends an object, and no
 		      other item that does is `first` */
 };

@@ -238,6 +238,7 @@ static const struct {
 	[SRDMA_CTL_SHARE] = { requests_qp_share, 0, 0 },
 	[SRDMA_CTL_RESET] = { requests_qp_reset, 0, 0 },
 	[SRDMA_CTL_REINIT] = { requests_qp_reinit, 0, 0 },
+	[SRDMA_CTL_REPLACE] = { requests_memory_replace, 0, 0 },
 };
 
 static int check_fds(struct call *c)

@@ -30,6 +30,7 @@ enum { REQUESTS_DEFERRED = 1 };
 int requests_memory_register(struct call *c);
 int requests_memory_deregister(struct call *c);
 int requests_memory_withdraw(struct call *c);
+int requests_memory_replace(struct call *c);
 int requests_memory_capability(struct call *c);
 int requests_memory_install(struct call *c);
 int requests_memory_uninstall(struct call *c);

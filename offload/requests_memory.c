@@ -51,6 +51,23 @@ int requests_memory_deregister(struct call *c)
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 
+int requests_memory_replace(struct call *c)
+{
+	const struct srdma_ctl_replace *in = &c->in.replace;
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, in->leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_mr_replace(c->q->p.relay, leg, in->key, in->other);
+	if (rc == -EINPROGRESS)
+		return requests_defer(
+			c, leg,
+			&(struct deferred){ .number = in->key,
+					    .ticket = in->other });
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
 int requests_memory_withdraw(struct call *c)
 {
 	struct deferred d = { .number = c->in.dereg_mr.key };

@@ -67,6 +67,7 @@ class Kind(IntEnum):
     SHARE = 31
     RESET = 32
     REINIT = 33
+    REPLACE = 34
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -104,6 +105,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.SHARE: 8,
     Kind.RESET: 8,
     Kind.REINIT: 20,
+    Kind.REPLACE: 12,
 }
 
 

@@ -38,7 +38,6 @@ ABSENT_POINTER(ibv_import_pd)
 ABSENT_POINTER(ibv_reg_dmabuf_mr)
 ABSENT_POINTER(ibv_get_sysfs_path) /* the kernel has no such device */
 ABSENT_MINUS(ibv_read_sysfs_file)
-ABSENT_MINUS(ibv_rereg_mr) /* -1: IBV_REREG_MR_ERR_INPUT, the region lives on */
 /* 0: the order of data within a WRITE is not promised. */
 int ibv_query_qp_data_in_order(void);
 int ibv_query_qp_data_in_order(void) { return 0; }

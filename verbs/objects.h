@@ -79,10 +79,10 @@ struct verbs_pd {
 struct verbs_mr {
 	struct ibv_mr ibv;
 	struct srdma_mr *mr;
-	struct verbs_range range;
-	struct verbs_mr *next; /* of the PD */
+	struct verbs_range range[2]; /* of its memory: the one at `at` */
+	unsigned at, access;
 	uint64_t iova;
-	unsigned access;
+	struct verbs_mr *next; /* of the PD */
 };
 
 struct verbs_ah {

@@ -86,47 +86,79 @@ static struct verbs_mr **mrs_of(struct verbs_pd *pd)
 	return pd->parent ? &pd->parent->mrs : &pd->mrs;
 }
 
-static int reg(struct verbs_mr *mr, uint64_t iova, unsigned access)
+/* The memory of a region, and its rights. */
+struct memory {
+	struct ibv_pd *pd;
+	char *addr;
+	size_t length;
+	uint64_t iova;
+	unsigned access;
+};
+
+/* Registers memory, and enters it in the range. 0 or -errno. */
+static int reg(struct srdma_mr **made, struct verbs_range *range,
+	       const struct memory *m)
 {
-	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
-	struct verbs_root *root = verbs_root_of(mr->ibv.context);
+	const struct verbs_root *root = verbs_root_of(m->pd->context);
 	/* Verbs says that a region belongs to the whole PD. */
-	const struct srdma_mr_attr attr = { .addr = mr->ibv.addr,
-					    .length = mr->ibv.length,
-					    .access = access & KNOWN,
+	const struct srdma_mr_attr attr = { .addr = m->addr,
+					    .length = m->length,
+					    .access = m->access & KNOWN,
 					    .whole_pd = 1,
-					    .iova = iova,
+					    .iova = m->iova,
 					    .has_iova = 1 };
 	const int may_move = root->policy->map_memory &&
 			     root->device->hello.host_kind == SRDMA_PORT_SHM;
-	struct srdma_mr_info info;
 	uint64_t offset;
 	int fd, r;
 
-	pthread_mutex_lock(&root->lock);
-	verbs_map_enter(&mr->range, mr->ibv.addr, mr->ibv.length, may_move);
-	fd = verbs_map_fd(&mr->range, &offset);
-	r = srdma_reg_mr_of_file(&mr->mr, pd->pd, &attr, fd, offset);
+	verbs_map_enter(range, m->addr, m->length, may_move);
+	fd = verbs_map_fd(range, &offset);
+	r = srdma_reg_mr_of_file(made, ((struct verbs_pd *)m->pd)->pd, &attr,
+				 fd, offset);
 	if (r)
-		verbs_map_leave(&mr->range);
-	if (!r) {
-		srdma_query_mr(mr->mr, &info);
-		mr->ibv.lkey = mr->ibv.rkey = info.key;
-		mr->iova = iova;
-		mr->access = access;
-		mr->next = *mrs_of(pd);
-		*mrs_of(pd) = mr;
-		pd->users++;
-	}
-	pthread_mutex_unlock(&root->lock);
-	return verbs_error(r);
+		verbs_map_leave(range);
+	else
+		((struct verbs_pd *)m->pd)->users++;
+	return r;
+}
+
+/* The region is that of range `at` from now on. */
+static void set(struct verbs_mr *mr, const struct memory *m, unsigned at)
+{
+	struct srdma_mr_info info;
+
+	srdma_query_mr(mr->mr, &info);
+	mr->ibv.pd = m->pd;
+	mr->ibv.addr = m->addr;
+	mr->ibv.length = m->length;
+	mr->ibv.lkey = mr->ibv.rkey = info.key;
+	mr->iova = m->iova;
+	mr->access = m->access;
+	mr->at = at;
+	mr->next = *mrs_of((struct verbs_pd *)m->pd);
+	*mrs_of((struct verbs_pd *)m->pd) = mr;
+}
+
+/* The PD of the region has it no longer. */
+static void leave(const struct verbs_mr *mr)
+{
+	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
+	struct verbs_mr **at = mrs_of(pd);
+
+	while (*at != mr)
+		at = &(*at)->next;
+	*at = mr->next;
+	pd->users--;
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, unsigned int access)
 {
+	const struct memory m = { pd, addr, length, iova, access };
+	struct verbs_root *root = verbs_root_of(pd->context);
 	struct verbs_mr *mr;
-	int err = check_access(access);
+	int err = check_access(access), r;
 
 	if (err)
 		return verbs_null(err);
@@ -134,14 +166,15 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	if (!mr)
 		return verbs_null(ENOMEM);
 	mr->ibv.context = pd->context;
-	mr->ibv.pd = pd;
-	mr->ibv.addr = addr;
-	mr->ibv.length = length;
-	err = reg(mr, iova, access);
-	if (!err)
+	pthread_mutex_lock(&root->lock);
+	r = reg(&mr->mr, &mr->range[0], &m);
+	if (!r)
+		set(mr, &m, 0);
+	pthread_mutex_unlock(&root->lock);
+	if (!r)
 		return &mr->ibv;
 	free(mr);
-	return verbs_null(err);
+	return verbs_null(verbs_error(r));
 }
 
 #undef ibv_reg_mr
@@ -159,28 +192,17 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
-static void forget(struct verbs_pd *pd, const struct verbs_mr *mr)
-{
-	struct verbs_mr **at = mrs_of(pd);
-
-	while (*at != mr)
-		at = &(*at)->next;
-	*at = mr->next;
-	pd->users--;
-}
-
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
 	struct verbs_mr *mr = (struct verbs_mr *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
-	struct verbs_pd *pd = (struct verbs_pd *)ibv->pd;
 	int r;
 
 	pthread_mutex_lock(&root->lock);
 	r = srdma_dereg_mr(mr->mr);
 	if (!r) {
-		verbs_map_leave(&mr->range);
-		forget(pd, mr);
+		verbs_map_leave(&mr->range[mr->at]);
+		leave(mr);
 	}
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
@@ -206,4 +228,97 @@ void *verbs_mr_at(struct ibv_pd *ibv, const struct ibv_sge *sge,
 	if (!mr || (mr->access & access) != access || !has_bytes(mr, sge))
 		return NULL;
 	return (char *)mr->ibv.addr + (sge->addr - mr->iova);
+}
+
+/* --- registering again ------------------------------------------------------------- */
+
+enum {
+	REREG_KNOWN = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+		      IBV_REREG_MR_CHANGE_ACCESS,
+};
+
+/* 0 or errno. */
+static int check_again(const struct ibv_mr *mr, int flags,
+		       const struct ibv_pd *pd, const void *addr, size_t length,
+		       int access)
+{
+	if (!flags || flags & ~REREG_KNOWN)
+		return EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_PD &&
+	    (!pd || pd->context != mr->context))
+		return EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!addr || !length))
+		return EINVAL;
+	return flags & IBV_REREG_MR_CHANGE_ACCESS
+		       ? check_access((unsigned)access)
+		       : 0;
+}
+
+/* The former region ends. The new one gets its key, if both have the same leg. 0 or
+ * -errno: the former region must not be used. */
+static int replace(struct srdma_mr **mr, struct srdma_mr *made, int same_leg)
+{
+	int r;
+
+	if (same_leg)
+		return srdma_replace_mr(mr, made);
+	r = srdma_dereg_mr(*mr);
+	if (!r)
+		*mr = made;
+	return r;
+}
+
+/* 0, or an enum ibv_rereg_mr_err_code with errno. */
+static int reg_again(struct verbs_mr *mr, const struct memory *m)
+{
+	struct verbs_pd *from = (struct verbs_pd *)mr->ibv.pd,
+			*to = (struct verbs_pd *)m->pd;
+	const unsigned at = !mr->at;
+	struct srdma_mr *made;
+	int r = reg(&made, &mr->range[at], m);
+
+	if (r) {
+		errno = verbs_error(r);
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	r = replace(&mr->mr, made, from->pd == to->pd);
+	if (r) {
+		errno = verbs_error(r);
+		/* Without an answer the worker may still do it. */
+		if (!srdma_dereg_mr(made))
+			to->users--;
+		verbs_map_leave(&mr->range[at]);
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	verbs_map_leave(&mr->range[mr->at]);
+	leave(mr);
+	set(mr, m, at);
+	return 0;
+}
+
+#undef ibv_rereg_mr
+int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr,
+		 size_t length, int access)
+{
+	struct verbs_mr *mr = (struct verbs_mr *)ibv;
+	struct verbs_root *root = verbs_root_of(ibv->context);
+	struct memory m = { ibv->pd, ibv->addr, ibv->length, mr->iova,
+			    mr->access };
+
+	errno = check_again(ibv, flags, pd, addr, length, access);
+	if (errno)
+		return IBV_REREG_MR_ERR_INPUT;
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		m.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		m.addr = addr;
+		m.length = length;
+		m.iova = (uintptr_t)addr;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		m.access = (unsigned)access;
+	pthread_mutex_lock(&root->lock);
+	flags = reg_again(mr, &m);
+	pthread_mutex_unlock(&root->lock);
+	return flags;
 }

@@ -24,13 +24,26 @@ void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr)
 	*b = mr;
 }
 
-void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
+static void take_out(struct srdma_mr_table *t, const struct srdma_mr *mr)
 {
 	struct srdma_mr **at = &t->bucket[mr->key % SRDMA_MR_BUCKETS];
 
 	while (*at != mr)
 		at = &(*at)->next;
 	*at = mr->next;
+}
+
+void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
+		     uint32_t key)
+{
+	take_out(t, mr);
+	mr->key = key;
+	srdma_mr_insert(t, mr);
+}
+
+void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
+{
+	take_out(t, mr);
 	srdma_exposed_remove(&t->exposed, &mr->exposed);
 	mr->region->leg->port->ops->region_close(mr->region);
 	srdma_memguard_destroy(mr->guard);

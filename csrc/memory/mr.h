@@ -49,6 +49,9 @@ struct srdma_mr_table {
 /* The region with this key, also if it is dead; NULL if there is none. */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key);
 void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr);
+/* Gives the region another key, which no region has. */
+void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
+		     uint32_t key);
 /* Removes the region from the table and frees it with its memory keys. dmas
  * must be 0. */
 void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr);

@@ -66,6 +66,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_SHARE = 31,
 	SRDMA_CTL_RESET = 32,
 	SRDMA_CTL_REINIT = 33,
+	SRDMA_CTL_REPLACE = 34,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -116,6 +117,11 @@ struct srdma_ctl_reg_mr {
 struct srdma_ctl_key_of_leg {
 	uint32_t leg;
 	uint32_t key;
+};
+
+struct srdma_ctl_replace {
+	uint32_t leg;
+	uint32_t key, other; /* `other` gets `key` */
 };
 
 struct srdma_ctl_init {
@@ -294,6 +300,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_reg_mr reg_mr;
 		uint32_t key;			      /* response to REG_MR */
 		struct srdma_ctl_key_of_leg dereg_mr; /* WITHDRAW too */
+		struct srdma_ctl_replace replace;
 		struct srdma_ctl_init init;
 		struct srdma_ctl_init_answer qp; /* REINIT too */
 		struct srdma_ctl_reset reset;

@@ -68,6 +68,12 @@ static const struct srdma_ctl_field dereg_mr[] = {
 	F(UINT, dereg_mr.key),
 	STOP,
 };
+static const struct srdma_ctl_field replace[] = {
+	F(UINT, replace.leg),
+	F(UINT, replace.key),
+	F(UINT, replace.other),
+	STOP,
+};
 static const struct srdma_ctl_field init[] = {
 	F(UINT, init.leg),	     F(UINT, init.qp.sq),  F(UINT, init.qp.rq),
 	F(UINT, init.qp.timeout_ms), F(UINT, init.qp.mtu), STOP,
@@ -315,6 +321,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_SHARE] = { "SHARE", { share, empty } },
 	[SRDMA_CTL_RESET] = { "RESET", { reset, empty } },
 	[SRDMA_CTL_REINIT] = { "REINIT", { reinit, reinit_answer } },
+	[SRDMA_CTL_REPLACE] = { "REPLACE", { replace, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

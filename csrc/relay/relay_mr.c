@@ -1,6 +1,6 @@
 /*
  * Memory regions, their capabilities and their revocation: REG_MR, WITHDRAW,
- * DEREG_MR, CAP, REVOKE of the control socket (docs/protocol.md 6;
+ * DEREG_MR, REPLACE, CAP, REVOKE of the control socket (docs/protocol.md 6;
  * local-interface.md 3, 5).
  */
 #include <errno.h>
@@ -176,6 +176,38 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 	if (mr->dmas)
 		return 1;
 	srdma_relay_free_mr(mr);
+	return 0;
+}
+
+/* 0: both regions are of the leg and demand no proofs, and `other` lives. */
+static int check_replace(struct srdma_relay *r, const struct srdma_mr *mr,
+			 const struct srdma_mr *other)
+{
+	if (!mr || !other || other->dead)
+		return unknown_key(r);
+	if (mr == other || mr->guard || other->guard)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a region is replaced by another one, and neither may demand proofs");
+	return 0;
+}
+
+/* RFC 5042 R6.2.2-2 */
+int srdma_relay_mr_replace(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t key, uint32_t other)
+{
+	struct srdma_mr *mr = mr_of(r, leg, key), *by = mr_of(r, leg, other);
+	int err = check_replace(r, mr, by);
+
+	if (!err)
+		mr->dead = 1;
+	/* A region that is deregistered is freed, also if the other one has
+	 * ended meanwhile. */
+	if (srdma_relay_mr_busy(r, leg, key))
+		return -EINPROGRESS;
+	if (err)
+		return err;
+	srdma_mr_rename(&r->env.mrs, by, key);
 	return 0;
 }
 

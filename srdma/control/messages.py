@@ -52,6 +52,7 @@ class Kind(IntEnum):
     SHARE = control.KINDS["SHARE"]
     RESET = control.KINDS["RESET"]
     REINIT = control.KINDS["REINIT"]
+    REPLACE = control.KINDS["REPLACE"]
 
 
 class Direction(IntEnum):

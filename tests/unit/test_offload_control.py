@@ -315,6 +315,7 @@ def test_only_connections_of_a_leg_may_use_it(a: Worker) -> None:
         (Kind.LIFE, u32(qp.qpn, 1)),
         (Kind.END, u32(qp.qpn, PEER_CLOSED)),
         (Kind.SHARE, u32(qp.qpn, qp.qpn)),
+        (Kind.REPLACE, u32(leg, key, key + 1)),
         (Kind.RESET, u32(qp.qpn, 0)),
         (Kind.REINIT, u32(qp.qpn, 1, 1, 0, 0)),
     ):

@@ -64,7 +64,7 @@ def test_kinds_of_the_agent(a: Worker, agent: Control, vacant: bool) -> None:
         until(lambda: role_is_free(other))
         other.close()
     allowed = {*range(1, 7), *range(8, 11), *range(12, 16), Kind.QPS, Kind.WITHDRAW}
-    allowed |= {Kind.MODIFY, Kind.SHARE, Kind.RESET, Kind.REINIT}
+    allowed |= {Kind.MODIFY, Kind.SHARE, Kind.RESET, Kind.REINIT, Kind.REPLACE}
     for kind in Kind:
         if kind in allowed:
             continue

@@ -295,6 +295,43 @@ static void test_dereg_waits_for_dma(void **state)
 	end(&s);
 }
 
+/* RFC 5042 R6.2.2-2 */
+static void test_replace_waits_for_dma(void **state)
+{
+	const struct pair_region region = { .len = LENGTH,
+					    .access = SRDMA_ACCESS_ALL };
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REPLACE };
+	struct srdma_mr *mr;
+	struct scene s;
+
+	(void)state;
+	for (int ends = 0; ends < 2; ends++) {
+		begin(&s);
+		m.replace.leg = srdma_relay_leg_id(s.pair.side[1].leg);
+		m.replace.key = pair_register(&s.pair, 1, region);
+		m.replace.other = pair_register(&s.pair, 1, region);
+		mr = srdma_mr_find(&s.pair.side[1].relay->env.mrs,
+				   m.replace.key);
+		mr->dmas++;
+		ask(&s, &m);
+		assert_int_equal(requests_poll(s.requests), 1);
+		assert_int_equal(s.player.answers, 0);
+		if (ends) /* the other region */
+			assert_int_equal(
+				srdma_relay_mr_dereg(s.pair.side[1].relay,
+						     s.pair.side[1].leg,
+						     m.replace.other),
+				0);
+		mr->dmas--;
+		requests_poll(s.requests);
+		assert_int_equal(s.player.answers, 1);
+		assert_int_equal(s.player.last.kind, SRDMA_CTL_REPLACE);
+		assert_int_equal(s.player.last.status, ends ? ENOENT : 0);
+		assert_int_equal(s.pair.side[1].leg->mrs, REGIONS + !ends);
+		end(&s);
+	}
+}
+
 /* A client whose connection ended sends the request again over its next one. */
 static void test_repeated_dereg_waits_for_dma(void **state)
 {
@@ -614,6 +651,7 @@ int main(void)
 		cmocka_unit_test(test_revoke_without_dma_is_immediate),
 		cmocka_unit_test(test_withdraw_waits_for_dma),
 		cmocka_unit_test(test_dereg_waits_for_dma),
+		cmocka_unit_test(test_replace_waits_for_dma),
 		cmocka_unit_test(test_repeated_dereg_waits_for_dma),
 		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
 		cmocka_unit_test(test_revoke_fails_if_leg_ends),

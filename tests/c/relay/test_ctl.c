@@ -62,6 +62,7 @@ static const struct {
 	[SRDMA_CTL_SHARE] = { "SHARE", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_RESET] = { "RESET", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_REINIT] = { "REINIT", { FIXED(20), FIXED(140) } },
+	[SRDMA_CTL_REPLACE] = { "REPLACE", { FIXED(12), FIXED(0) } },
 #undef FIXED
 };
 

@@ -506,6 +506,128 @@ static void test_illegal_retries(void **state)
 	refuse_attr((struct ibv_qp_attr){ .rnr_retry = 8 }, IBV_QP_RNR_RETRY);
 }
 
+/* --- regions that are registered again --------------------------------------------- */
+
+/* Writes 100 bytes from ends[0] to ends[1] with the key and address that it has. */
+static void write_expecting(uint32_t rkey, enum ibv_wc_status status)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr wr;
+
+	cut(&ends[0], &one, 1, 100);
+	wr = request(IBV_WR_RDMA_WRITE, &one, 1);
+	wr.wr.rdma.rkey = rkey;
+	assert_int_equal(post(&ends[0], wr), 0);
+	expect(&ends[0], 1, status);
+}
+
+static void reconnect(void)
+{
+	for (int i = 0; i < 2; i++)
+		to_reset(&ends[i]);
+	connect_ends((unsigned)all_rights);
+}
+
+static void test_other_access(void **state)
+{
+	struct ibv_mr *mr = ends[1].mr;
+	const uint32_t rkey = mr->rkey;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	write_expecting(rkey, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL,
+				      NULL, 0, IBV_ACCESS_LOCAL_WRITE),
+			 0);
+	assert_int_equal(mr->rkey, rkey);
+	assert_int_equal(mr->lkey, rkey);
+	write_expecting(rkey, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL,
+				      NULL, 0, all_rights),
+			 0);
+	reconnect();
+	write_expecting(rkey, IBV_WC_SUCCESS);
+}
+
+static void test_other_memory(void **state)
+{
+	struct ibv_mr *mr = ends[1].mr;
+	const uint32_t rkey = mr->rkey;
+	char *former = ends[1].memory, *other = aligned_alloc(4096, MEMORY);
+
+	(void)state;
+	assert_non_null(other);
+	memset(other, 0, MEMORY);
+	memset(ends[0].memory, 5, MEMORY);
+	connect_ends((unsigned)all_rights);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+				      other, MEMORY / 2, 0),
+			 0);
+	assert_ptr_equal(mr->addr, other);
+	assert_int_equal(mr->length, MEMORY / 2);
+	/* The key names the other memory now, and no byte of the former. */
+	write_expecting(rkey, IBV_WC_REM_ACCESS_ERR);
+	reconnect();
+	ends[1].memory = other;
+	write_expecting(rkey, IBV_WC_SUCCESS);
+	assert_int_equal(other[99], 5);
+	assert_int_equal(former[0], 0);
+	free(former);
+}
+
+static void test_other_pd(void **state)
+{
+	struct ibv_mr *mr = ends[1].mr;
+	struct ibv_pd *other = ibv_alloc_pd(ctx);
+
+	(void)state;
+	assert_non_null(other);
+	connect_ends((unsigned)all_rights);
+	assert_int_equal(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0), 0);
+	assert_ptr_equal(mr->pd, other);
+	assert_int_equal(ibv_dealloc_pd(other), EBUSY);
+	write_expecting(mr->rkey, IBV_WC_REM_ACCESS_ERR);
+	reconnect();
+	assert_int_equal(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0), 0);
+	write_expecting(mr->rkey, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_dealloc_pd(other), 0);
+}
+
+static void test_illegal_changes(void **state)
+{
+	static const struct {
+		int flags, has_pd, has_addr, access, err;
+	} rows[] = {
+		{ 0, 0, 0, 0, EINVAL },
+		{ 8, 0, 0, 0, EINVAL },
+		{ IBV_REREG_MR_CHANGE_PD, 0, 0, 0, EINVAL },
+		{ IBV_REREG_MR_CHANGE_TRANSLATION, 0, 0, 0, EINVAL },
+		{ IBV_REREG_MR_CHANGE_ACCESS, 0, 0, IBV_ACCESS_REMOTE_WRITE,
+		  EINVAL },
+		{ IBV_REREG_MR_CHANGE_ACCESS, 0, 0, IBV_ACCESS_ON_DEMAND,
+		  EOPNOTSUPP },
+		/* no memory is there */
+		{ IBV_REREG_MR_CHANGE_TRANSLATION, 0, 1, 0, EFAULT },
+	};
+	const uint32_t rkey = ends[1].mr->rkey;
+
+	(void)state;
+	connect_ends((unsigned)all_rights);
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		errno = 0;
+		assert_int_equal(
+			ibv_rereg_mr(ends[1].mr, rows[i].flags, NULL,
+				     rows[i].has_addr ? (void *)4096 : NULL,
+				     100, rows[i].access),
+			IBV_REREG_MR_ERR_INPUT);
+		assert_int_equal(errno, rows[i].err);
+	}
+	assert_int_equal(ends[1].mr->length, MEMORY);
+	write_expecting(rkey, IBV_WC_SUCCESS); /* the region lives on */
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
 int main(void)
@@ -518,6 +640,10 @@ int main(void)
 		TEST(test_iova),
 		cmocka_unit_test(test_rights_of_a_qp),
 		TEST(test_rights_change),
+		TEST(test_other_access),
+		TEST(test_other_memory),
+		TEST(test_other_pd),
+		TEST(test_illegal_changes),
 		TEST(test_reset),
 		TEST(test_reset_while_requests_are_posted),
 		TEST(test_reset_after_an_error),
