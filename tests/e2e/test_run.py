@@ -275,6 +275,23 @@ def test_datagrams_that_the_policy_of_an_end_refuses(hosts: Hosts, end: str) -> 
     assert hosts.sealed() == before
 
 
+def test_datagrams_go_on_when_agents_start_again(hosts: Hosts) -> None:
+    needs("ib_send_lat")
+    words = ["ib_send_lat", "-p", str(free_port()), "-c", "UD", "-D", "8"]
+    server = hosts.start("b", words)
+    _listens(server, int(words[2]))
+    client = hosts.start("a", [*words, "127.0.0.1"])
+    before = hosts.sealed()[0]
+    while hosts.sealed()[0] < before + 100:
+        assert client.poll() is None
+    for agent in hosts.place.agents:
+        agent.restart(signal.SIGTERM)
+    for process in (client, server):
+        code, out = _end(process)
+        assert code == 0, out
+        assert "drops messages" not in out
+
+
 def test_without_policy_there_is_no_device(hosts: Hosts) -> None:
     needs("ibv_devinfo")
     environment = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent.resolve()))
