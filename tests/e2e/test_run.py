@@ -287,7 +287,7 @@ def test_datagrams_go_on_when_agents_start_again(hosts: Hosts) -> None:
     for agent in hosts.place.agents:
         agent.restart(signal.SIGTERM)
     for process in (client, server):
-        code, out = _end(process)
+        code, out = ended(process)
         assert code == 0, out
         assert "drops messages" not in out
 
