@@ -73,18 +73,6 @@ static void report_drops(const struct verbs_ud *ud)
 				drop_texts[i]);
 }
 
-int ud_watch(const struct verbs_ud *ud, int fd)
-{
-	int err = ud_loop_watch(ud->root, fd);
-
-	if (!err)
-		err = verbs_channel_watch(
-			(const struct verbs_cq *)ud->qp->ibv.send_cq, fd);
-	return err ? err
-		   : verbs_channel_watch(
-			     (const struct verbs_cq *)ud->qp->ibv.recv_cq, fd);
-}
-
 /* --- life -------------------------------------------------------------------------- */
 
 static int alloc_rings(struct verbs_ud *ud)
@@ -220,7 +208,7 @@ static void serve(struct verbs_ud *ud, int64_t now)
 	ud->serve_at = now + SERVE_AGAIN_MS;
 	if (srdma_talk_serve_qp(&ud->service, &self, ud->qp->ibv.qp_num,
 				pd->token) ||
-	    ud_watch(ud, srdma_lasting_fd(ud->service))) {
+	    ud_loop_watch(ud->root, srdma_lasting_fd(ud->service))) {
 		srdma_lasting_close(ud->service);
 		ud->service = NULL;
 	}

@@ -132,9 +132,6 @@ static inline void ud_ring_pop(struct ud_ring *r)
  * be NULL. */
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
 	     const char *why);
-/* The descriptor wakes the thread, and the program's completion channels. 0 or
- * errno. */
-int ud_watch(const struct verbs_ud *ud, int fd);
 
 /* --- ud_loop.c ------------------------------------------------------------------- */
 

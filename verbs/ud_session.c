@@ -222,7 +222,7 @@ static int call(struct ud_session *s, const struct verbs_peer *policy)
 	ud_hello_write(bytes, &hello);
 	r = srdma_talk_call(&s->talk, &self, &peer, &data);
 	if (!r)
-		r = -ud_watch(s->ud, srdma_channel_fd(s->talk));
+		r = -ud_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
 	if (!r)
 		begin_state(s, UD_CALLING);
 	return r;
@@ -287,7 +287,8 @@ static void connect_to(struct ud_session *s, uint32_t qp_num)
 	srdma_channel_drop(s->talk);
 	s->talk = NULL;
 	if (!r)
-		r = -ud_watch(s->ud, srdma_connection_fd(s->connection));
+		r = -ud_loop_watch(s->ud->root,
+				   srdma_connection_fd(s->connection));
 	if (r)
 		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
 	else
@@ -329,7 +330,7 @@ static void accept_call(struct ud_session *s, uint64_t talk,
 	if (!r)
 		r = srdma_talk_answer(&s->talk, &self, talk);
 	if (!r)
-		r = -ud_watch(s->ud, srdma_channel_fd(s->talk));
+		r = -ud_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
 	if (!r) {
 		begin_state(s, UD_ARRIVING);
 		return;

@@ -5,6 +5,7 @@
 #include "device.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -607,11 +608,85 @@ static void test_more_peers_than_sessions(void **state)
 	close_peers();
 }
 
+/* --- completion channels ----------------------------------------------------------- */
+
+enum { TRIES = 30, LISTEN_MS = 20 };
+
+static struct ibv_comp_channel *open_channel(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+
+	assert_non_null(channel);
+	return channel;
+}
+
+static struct ibv_cq *make_cq(struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 2 * DEPTH, NULL, channel, 0);
+
+	assert_non_null(cq);
+	assert_int_equal(ibv_req_notify_cq(cq, 0), 0);
+	return cq;
+}
+
+/* UCX ends if the channel of a new UD QP, to which no peer has sent, is readable. */
+static void test_channel_of_a_new_qp_is_not_readable(void **state)
+{
+	struct ibv_pd *own = pd;
+
+	(void)state;
+	pd = ibv_alloc_pd(ctx);
+	assert_non_null(pd);
+	for (int i = 0; i < TRIES; i++) {
+		struct ibv_comp_channel *channel = open_channel();
+		struct ibv_cq *cq = make_cq(channel);
+		struct ibv_qp *qp = make_qp(cq);
+		struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+
+		assert_non_null(qp);
+		to_rts(qp);
+		assert_int_equal(poll(&p, 1, LISTEN_MS), 0);
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+		assert_int_equal(ibv_destroy_cq(cq), 0);
+		assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	}
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	pd = own;
+}
+
+/* The session is made while the program waits for its message. */
+static void test_event_of_the_first_message(void **state)
+{
+	struct ibv_comp_channel *channel = open_channel();
+	struct end e = ends[1];
+	struct ibv_cq *found;
+	struct ibv_wc wc;
+	void *context;
+
+	(void)state;
+	e.cq = make_cq(channel);
+	e.qp = make_qp(e.cq);
+	assert_non_null(e.qp);
+	to_rts(e.qp);
+	post_recv(&e, 1, 100);
+	send_to(&ends[0], &e);
+	assert_int_equal(ibv_get_cq_event(channel, &found, &context), 0);
+	assert_ptr_equal(found, e.cq);
+	ibv_ack_cq_events(found, 1);
+	assert_int_equal(ibv_poll_cq(e.cq, 1, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_destroy_qp(e.qp), 0);
+	assert_int_equal(ibv_destroy_cq(e.cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(test_channel_of_a_new_qp_is_not_readable),
+		TEST(test_event_of_the_first_message),
 		TEST(test_message_and_answer),
 		TEST(test_parts_inline_and_immediate_data),
 		TEST(test_receives_that_come_late),
