@@ -104,7 +104,45 @@ def test_ucx_operations(run_hosts: Hosts, words: str) -> None:
     _ucx(run_hosts, words)
 
 
-# TCP is for the messages that connect the endpoints, because ud_verbs needs UD.
+# Endpoints by the address of a worker: UD is for the messages that connect them.
+WORKER = "UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=srdma0:1"
+
+
+def _by_address_of_worker(run_hosts: Hosts, words: str) -> None:
+    needs("ucx_perftest", "ucx-utils")
+    before = run_hosts.sealed()
+    port = str(free_port())
+    program = ["env", *WORKER.split(), "ucx_perftest", "-p", port, "-w", "10", *words.split()]
+    server = run_hosts.start("b", program)
+    _listens(server, int(port))
+    client = run_hosts.start("a", [*program, "127.0.0.1"])
+    _all_good(run_hosts, before, ended(client), ended(server))
+
+
+def test_ucp_by_address_of_worker(run_hosts: Hosts) -> None:
+    _by_address_of_worker(run_hosts, "-t tag_lat -n 1000")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-t tag_bw -n 1000 -s 8000",
+        "-t tag_bw -n 100 -s 1000000",
+        "-t ucp_put_lat -n 1000",
+        "-t ucp_put_bw -n 1000 -s 8000",
+        "-t ucp_get -n 100 -s 100000",
+        "-t stream_bw -n 1000 -s 8000",
+        "-t ucp_am_lat -n 1000",
+        "-t ucp_fadd -n 1000",
+        "-t ucp_cswap -n 1000",
+    ],
+)
+def test_ucp_operations(run_hosts: Hosts, words: str) -> None:
+    _by_address_of_worker(run_hosts, words)
+
+
+# Endpoints by the address of a listener: TCP is for the messages that connect them.
 UCP = (
     "env UCX_TLS=rc_verbs,self,tcp UCX_NET_DEVICES=srdma0:1,lo UCX_SOCKADDR_TLS_PRIORITY=tcp "
     "UCX_MAX_EAGER_RAILS=1 UCX_MAX_RNDV_RAILS=1"
@@ -171,19 +209,22 @@ def test_libfabric_write_and_read(hosts: Hosts, tmp_path: Path) -> None:
 
 # Open MPI -----------------------------------------------------------------------
 
-MPIRUN = (
-    "mpirun --allow-run-as-root --oversubscribe --mca btl self "
-    "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"
-)
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe --mca btl self"
+BY_LIBFABRIC = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"
+BY_UCX = "--mca pml ucx -x " + WORKER.replace(" ", " -x ")
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("names", ["aabb", "aaaa"], ids=["two hosts", "one host"])
-def test_open_mpi(hosts: Hosts, tmp_path: Path, names: str) -> None:
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [("aabb", BY_LIBFABRIC), ("aaaa", BY_LIBFABRIC), ("aabb", BY_UCX)],
+    ids=["two hosts", "one host", "two hosts by UCX"],
+)
+def test_open_mpi(hosts: Hosts, tmp_path: Path, names: str, options: str) -> None:
     needs("mpirun", "openmpi-bin")
     needs("mpicc", "libopenmpi-dev")
     program = _compile("mpicc", "mpi", tmp_path)
-    words = [*hosts.inside, *MPIRUN.split()]
+    words = [*hosts.inside, *MPIRUN.split(), *options.split()]
     for at, name in enumerate(names):
         words += [":"] * (at > 0) + ["-n", "1", *hosts.command(name, [program])]
     before = hosts.sealed()
