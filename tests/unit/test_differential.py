@@ -147,12 +147,22 @@ def test_descriptors(seed: int, length: int, legal_op: bool) -> None:
     rng = Random(seed)
     numbers = [rng.getrandbits(n) for n in (32, 64, 32, 9, 64, 32, 32, 64, 32)]
     opcode = rng.choice(list(host.DescriptorOp)) if legal_op else rng.getrandbits(8)
-    d = host.Descriptor(opcode, rng.getrandbits(3), *numbers)
+    d = host.Descriptor(opcode, rng.getrandbits(3), 0, *numbers)
     if opcode in host.ATOMICS:
         size = rng.choice((8, 8, 8, 8, d.length))
         compare = rng.choice((0, rng.getrandbits(64)))
         d = replace(d, length=size, swap_add=rng.getrandbits(64), compare=compare)
-    slot = d.encode() + bytes(456)
+    sgl = [
+        (rng.getrandbits(64), rng.getrandbits(9), rng.getrandbits(32))
+        for _ in range(rng.choice((0, 1, 2, 28, 29)))
+    ]
+    if sgl and rng.getrandbits(3):
+        d = replace(d, sges=len(sgl), length=sum(sge[1] for sge in sgl))
+        if opcode in host.ATOMICS:
+            sgl = []
+    else:
+        sgl = []
+    slot = d.encode() + host.encode_sgl(sgl) + bytes(456)
     slot = (flip(rng, slot) if rng.getrandbits(1) else slot)[:length]
     found = descriptor(bindings.decode_descriptor, slot)
     assert found == descriptor(lambda s: asdict(host.decode_descriptor(s)), slot)

@@ -193,8 +193,8 @@ def test_crowded_address_gives_way() -> None:
         sessions = admission.sessions
         for number in (1, 2):
             sessions.add(Kept(number, f"127.0.0.{number}").upkeep)
-        none = cast(Any, None)
-        listener = Listener(none, none, none, admission)
+        none, channel = cast(Any, None), cast(Any, SimpleNamespace(uid=0))
+        listener = Listener(channel, none, none, admission)
         closed: list[tuple[str, int]] = []
 
         def speaking(number: int) -> Any:
