@@ -9,46 +9,62 @@ from __future__ import annotations
 import asyncio
 import time
 
-from srdma.agent.accounts import User
+from srdma.agent.accounts import User, group
 from srdma.agent.tasks import Bell
 from srdma.keyex.pace import Pace
+from srdma.keyex.renew import NEVER
 
-UNANSWERED = 2048, 0.04  # calls of a user without an answer: at once, and seconds per further one
-USERS_MAX = 1024  # that are remembered, as long as they have not called without success lately
+# Calls of a user that have no answer or have failed, at once; seconds after which a failed one
+# counts no longer.
+UNANSWERED = 2048, 0.04
+
+
+class Begun:
+    """A call that has begun."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls: Calls | None = calls
+
+    def end(self, *, failed: bool) -> None:
+        """The call was answered, or not made, or it has failed; without effect the second time."""
+        calls, self._calls = self._calls, None
+        if calls:
+            calls.ended(failed=failed)
 
 
 class Calls:
-    """The calls of one user. Each counts from begin() until back(), or is used up."""
+    """The calls of one user."""
 
     def __init__(self) -> None:
-        self._pace = Pace(*UNANSWERED)
+        self._open = 0
+        self._failed = Pace(*UNANSWERED)
         self._turn = asyncio.Lock()  # held by the call that is the next one
         self._bell = Bell()
 
-    async def begin(self) -> None:
+    async def begin(self) -> Begun:
         """Wait until the user may call, in the order of the calls."""
         async with self._turn:
-            while not self._pace.take(time.monotonic()):
-                await self._bell.wait(self._pace.next)
+            most, every = UNANSWERED
+            while self._open + (failed := self._failed.used(time.monotonic())) >= most:
+                await self._bell.wait(time.monotonic() + every if failed else NEVER)
+            self._open += 1
+            return Begun(self)
 
-    def back(self) -> None:
-        """A call was answered, or was not made."""
-        self._pace.give_back()
+    def ended(self, *, failed: bool) -> None:
+        """For Begun."""
+        self._open -= 1
+        if failed:
+            self._failed.take(time.monotonic())
         self._bell.ring()
-
-    def idle(self, now: float) -> bool:
-        """True if nothing needs to be remembered."""
-        return self._pace.full(now)
 
 
 class Callers:
     """The calls of all users."""
 
     def __init__(self) -> None:
-        self._of: dict[User, Calls] = {}
+        self._of: dict[User, Calls] = {}  # the policy names all of them
 
     def of(self, user: User) -> Calls:
-        if user not in self._of and len(self._of) >= USERS_MAX:
-            now = time.monotonic()
-            self._of = {who: calls for who, calls in self._of.items() if not calls.idle(now)}
-        return self._of.setdefault(user, Calls())
+        """The calls of a user; those of all users of another computer, which can name any number of
+        them, are the same."""
+        return self._of.setdefault(group(user) or user, Calls())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from srdma.agent import repeat
-from srdma.agent.calls import Calls
+from srdma.agent.calls import Begun, Calls
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
 from srdma.agent.tasks import RESTART, TOLD, WITHDRAWN, Bell, Closed, Watched
@@ -30,6 +30,7 @@ class Dialogue:
     def __init__(self, channel: Channel, calls: Calls) -> None:
         """calls: of the user."""
         self._channel, self._calls = channel, calls
+        self._begun: Begun | None = None  # the call of this program
         self._bell = Bell()
         self._said = self._heard = self._absent = 0
         self._pauses, self._absences = repeat.Pauses(), repeat.Pauses()
@@ -57,6 +58,9 @@ class Dialogue:
                 if again is None or (not again and former):
                     raise _told(error) from None
                 pause = again
+            finally:
+                if self._begun:
+                    self._begun.end(failed=True)
             former = None if pause else meeting
 
     async def answer(self, meeting: Meeting, answered: Callable[[], None]) -> None:
@@ -83,11 +87,11 @@ class Dialogue:
         try:
             with watched:
                 await asyncio.sleep(pause)
-                await self._calls.begin()
+                self._begun = await self._calls.begin()
                 try:
                     return await meet(former)
                 except BaseException:
-                    self._calls.back()
+                    self._begun.end(failed=False)
                     raise
         except Closed:
             return None
@@ -165,8 +169,8 @@ class Dialogue:
             case Say(data):
                 if self._answered and not self._said:
                     raise ExchangeError("state", "SAY came before the answer")
-                if not self._answered and not self._heard:
-                    self._calls.back()
+                if self._begun:
+                    self._begun.end(failed=False)
                 self._heard += 1
                 if self._heard > SAYS_MAX:
                     raise ExchangeError("state", f"more than {SAYS_MAX} SAY in a talk")

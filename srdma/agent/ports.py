@@ -13,7 +13,7 @@ from srdma.agent.accounts import User, group
 from srdma.agent.channel import Channel
 from srdma.agent.settings import Identity
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.talks import name_of
+from srdma.keyex.talks import QPN_BIT, name_of
 
 PRIVILEGED = 1024  # the first port that any user may serve
 FREE_PORTS = range(32_768, 61_000)
@@ -63,9 +63,9 @@ class Ports:
         if 0 < port < PRIVILEGED and channel.uid != 0:
             raise ExchangeError("policy", f"port {port}: only root may serve one below 1024")
         if former := self._services.get(port):
-            if not _comes_back(former, channel, key):
+            if not (_comes_back(former, channel, key) or _is_new_qp(former, port, key)):
                 raise ExchangeError("taken", f"another program serves {name_of(port)}")
-            former.channel.drop()  # the end of its link was not noticed yet
+            former.channel.drop()  # its end was not noticed yet, or it no longer has the UD QP
             self._end(former)
         for who, most in _limits(channel.uid).items():
             if self._counts[who] >= most:
@@ -99,6 +99,11 @@ def _limits(user: User) -> dict[User, int]:
     """The most ports of a user, and of all users of its computer: a host can name any number."""
     host = group(user)
     return {user: PER_USER} | ({host: PER_HOST} if host else {})
+
+
+def _is_new_qp(former: Service, port: int, key: bytes) -> bool:
+    """True if the worker has given the QPN of a UD QP to another leg, whose token is the key."""
+    return bool(port & QPN_BIT) and not hmac.compare_digest(former.key, key)
 
 
 def _comes_back(former: Service, channel: Channel, key: bytes) -> bool:

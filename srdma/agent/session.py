@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from srdma.agent.accounts import host_of
-from srdma.agent.calls import Calls
+from srdma.agent.calls import Begun
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
 from srdma.agent.house import House
@@ -381,7 +381,8 @@ class Session:
         former: Meeting | None = None
         pauses, calls = Pauses(), self._house.callers.of(self._channel.uid)
         while True:
-            meeting = await self._called(calls, peer, former)
+            begun = await calls.begin()
+            meeting = await self._called(begun, peer, former)
             try:
                 return meeting, await self._agree_with(setup, meeting)
             except (ExchangeError, Truncated) as error:
@@ -391,18 +392,16 @@ class Session:
                 former = None if pause else meeting
                 meeting.drop()
             finally:
-                if setup.answered:
-                    calls.back()
+                begun.end(failed=not setup.answered)
             setup.forget()
             await asyncio.sleep(pauses.drawn(pause))
 
-    async def _called(self, calls: Calls, peer: Address | Call, former: Meeting | None) -> Meeting:
-        """As _meet(), when the user may call."""
-        await calls.begin()
+    async def _called(self, begun: Begun, peer: Address | Call, former: Meeting | None) -> Meeting:
+        """As _meet(). A call that reaches no agent does not count."""
         try:
             return await self._meet(peer, former)
         except BaseException:
-            calls.back()
+            begun.end(failed=False)
             raise
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:

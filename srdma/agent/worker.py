@@ -99,7 +99,7 @@ class Worker:
         return leg
 
     def check_new(self, qpn: int) -> None:
-        """Raises ExchangeError (`config`) unless this is a QP without keys of an attached leg."""
+        """Raises ExchangeError (`config`) unless this QP of an attached leg is not connected."""
         try:
             self.control.rekey(qpn, Direction.BOTH)  # changes nothing
         except RefusedError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable
 
@@ -35,13 +36,9 @@ class Pace:
         self._paid = paid + self._every
         return True
 
-    def give_back(self) -> None:
-        """An event that was counted does not happen."""
-        self._paid -= self._every
-
-    def full(self, now: float) -> bool:
-        """True if no earlier event counts any more."""
-        return self._paid <= now
+    def used(self, now: float) -> int:
+        """Number of events that still count."""
+        return math.ceil(max(self._paid - now, 0) / self._every)
 
     @property
     def next(self) -> float:

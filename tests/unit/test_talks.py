@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,18 @@ def test_ud_qp(a: Host, b: Host) -> None:
     port = serve(b, 0x100)  # the port with this number is another service
     assert refused(call(a, to=[B, QPN_BIT | 0x101]))[0] == "closed"
     port.close()
+
+
+def test_ud_qp_that_another_program_had(a: Host, b: Host) -> None:
+    """The program that had the QP serves it still; the worker has given the QPN to another leg."""
+    former = serve_qp(b)
+    former.event()
+    b.worker.tokens = {bytes([7]) * 16}
+    service = serve_qp(b, token=bytes([7]) * 16)
+    assert service.event() == {"event": "serving"}
+    assert former.event() == END
+    call(a, to=[B, QPN_BIT | 0x100])
+    assert service.event()["event"] == "called"
 
 
 def test_ud_qp_of_another_program(b: Host) -> None:
@@ -744,16 +757,33 @@ def callers_of(one: Host) -> list[calls.Calls]:
     return [*one.agent.service._admission.talks._callers._of.values()]
 
 
-def test_callers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host can name any number of users."""
-    monkeypatch.setattr(calls, "USERS_MAX", 3)
+def test_calls_of_a_host() -> None:
+    """A host can name any number of users: they are one."""
+    callers = calls.Callers()
+    assert callers.of("left:0") is callers.of("left:1")
+    assert callers.of("left:0") is not callers.of("right:0")
+    assert callers.of(0) is not callers.of(1)
+
+
+@pytest.mark.parametrize(("every", "failed"), [(1e-6, 0), (1e6, 1)])
+def test_calls_count_while_they_wait(
+    monkeypatch: pytest.MonkeyPatch, every: float, failed: int
+) -> None:
+    """Time makes room for calls that failed, and not for those that have no answer."""
+    monkeypatch.setattr(calls, "UNANSWERED", (1 + failed, every))
 
     async def run() -> None:
-        callers = calls.Callers()
-        await callers.of("left:0").begin()
-        for uid in range(10):
-            callers.of(f"left:{uid}")
-        assert "left:0" in callers._of and len(callers._of) <= 3
+        user = calls.Calls()
+        for _ in range(failed):
+            (await user.begin()).end(failed=True)
+        slow = await user.begin()
+        further = asyncio.ensure_future(user.begin())
+        await asyncio.sleep(0.05)
+        assert not further.done()
+        slow.end(failed=False)
+        await further
+        slow.end(failed=True)  # without effect
+        assert user._failed.used(time.monotonic()) == failed
 
     asyncio.run(run())
 
