@@ -38,6 +38,7 @@ void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
 {
 	take_out(t, mr);
 	mr->key = key;
+	mr->moving = 0;
 	srdma_mr_insert(t, mr);
 }
 
@@ -70,7 +71,7 @@ enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 {
 	const struct srdma_region *region;
 
-	if (!mr || mr->dead)
+	if (!mr || mr->dead || mr->moving)
 		return SRDMA_REASON_BAD_RKEY;
 	if (mr->leg != want->leg)
 		return SRDMA_REASON_WRONG_PD;

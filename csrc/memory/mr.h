@@ -35,6 +35,7 @@ struct srdma_mr {
 	uint8_t scope_holder[SRDMA_MEMKEY_HOLDER_LEN];
 	uint32_t dmas; /* DMAs in progress */
 	int dead;      /* 1: deregistered; freed when dmas is 0 */
+	int moving;    /* 1: REPLACE waits to give it another key */
 	struct srdma_exposed exposed; /* to peers, of a file */
 };
 
@@ -49,7 +50,8 @@ struct srdma_mr_table {
 /* The region with this key, also if it is dead; NULL if there is none. */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key);
 void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr);
-/* Gives the region another key, which no region has. */
+/* Gives the region another key, which no region has. dmas must be 0: a DMA of an
+ * SGL finds its region by the key. */
 void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
 		     uint32_t key);
 /* Removes the region from the table and frees it with its memory keys. dmas

@@ -265,7 +265,7 @@ static uint32_t aim(struct srdma_op *op)
 }
 
 /* A part of the SGL that ends is the oldest one under way. Its region stays in
- * the table until then. */
+ * the table under its key until then. */
 static void end_part(struct srdma_op *op, int status)
 {
 	struct srdma_qp_core *core = srdma_qp_core(op->qp);

@@ -147,9 +147,9 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 
 /*
  * REPLACE: deregisters a region, and then gives its key to the region `other` of the
- * leg. -EINPROGRESS: a DMA names it, call again after later turns; -ENOENT: one of
- * both does not exist, or not any more; -EINVAL: they are the same, or one demands
- * proofs.
+ * leg. -EINPROGRESS: a DMA names one of both, whose keys are refused, call again after
+ * later turns; -ENOENT: one of both does not exist, or not any more; -EINVAL: they are
+ * the same, or one demands proofs.
  */
 int srdma_relay_mr_replace(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t key, uint32_t other);

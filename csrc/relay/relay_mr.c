@@ -201,6 +201,10 @@ int srdma_relay_mr_replace(struct srdma_relay *r, struct srdma_leg *leg,
 
 	if (!err)
 		mr->dead = 1;
+	if (by)
+		by->moving = !err;
+	if (!err && by->dmas)
+		return -EINPROGRESS;
 	/* A region that is deregistered is freed, also if the other one has
 	 * ended meanwhile. */
 	if (srdma_relay_mr_busy(r, leg, key))

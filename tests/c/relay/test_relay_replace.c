@@ -111,6 +111,89 @@ static void test_it_waits_for_dma(void **state)
 	pair_close(&p);
 }
 
+/* A WRITE of side 1 whose SGL names the other region by its own key. */
+static void write_from_other(uint64_t id)
+{
+	const struct srdma_sge sge = {
+		.addr = (uintptr_t)p.side[1].memory + OTHER,
+		.length = SIZE,
+		.lkey = other,
+	};
+	const struct srdma_desc d = {
+		.opcode = SRDMA_DESC_WRITE,
+		.id = id,
+		.sges = 1,
+		.length = SIZE,
+		.remote_addr = (uintptr_t)p.side[0].memory,
+	};
+
+	memset(p.side[1].memory + OTHER, 0xa5, SIZE);
+	pair_post(&p, 1, d, &sge);
+}
+
+/* REPLACE waits for a DMA of the other region. */
+static void replace_under_dma_of_other(void)
+{
+	begin(SRDMA_ACCESS_ALL);
+	p.host[1].dma_polls = 8;
+	write_from_other(1);
+	while (!srdma_mr_find(&p.side[1].relay->env.mrs, other)->dmas)
+		pair_run(&p, 1);
+	assert_int_equal(replace(former, other), -EINPROGRESS);
+}
+
+/* DMA of an SGL finds the other region by the key that it loses. */
+static void test_it_waits_for_dma_of_the_other_region(void **state)
+{
+	const struct srdma_mr *by;
+	int turns;
+
+	(void)state;
+	replace_under_dma_of_other();
+	by = srdma_mr_find(&p.side[1].relay->env.mrs, other);
+	for (turns = 0; replace(former, other); turns++) {
+		assert_in_range(turns, 0, 100);
+		pair_run(&p, 1);
+	}
+	assert_int_not_equal(turns, 0);
+	assert_int_equal(by->dmas, 0);
+	pair_settle(&p);
+	pair_expect(&p, 1, 1, SRDMA_REASON_NONE);
+	assert_int_equal(p.side[0].memory[0], 0xa5);
+	assert_int_equal(by->key, former);
+	assert_int_equal(by->dmas, 0);
+	pair_close(&p);
+}
+
+/* So requests in a row with its own key cannot delay the answer without a limit. */
+static void test_key_of_the_other_region_is_refused(void **state)
+{
+	(void)state;
+	replace_under_dma_of_other();
+	write_from_other(2);
+	pair_settle(&p);
+	pair_expect(&p, 1, 1, SRDMA_REASON_FLUSHED);
+	pair_expect(&p, 1, 2, SRDMA_REASON_LOCAL_KEY);
+	assert_int_equal(replace(former, other), 0);
+	pair_close(&p);
+}
+
+/* The other region keeps its key if the former one was deregistered meanwhile. */
+static void test_other_region_lives_on_after_a_failure(void **state)
+{
+	(void)state;
+	replace_under_dma_of_other();
+	assert_int_equal(
+		srdma_relay_mr_dereg(p.side[1].relay, p.side[1].leg, former),
+		0);
+	assert_int_equal(replace(former, other), -ENOENT);
+	write_from_other(2);
+	pair_settle(&p);
+	pair_expect(&p, 1, 1, SRDMA_REASON_NONE);
+	pair_expect(&p, 1, 2, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 static void test_refusals(void **state)
 {
 	uint32_t proof;
@@ -147,6 +230,9 @@ int main(void)
 		cmocka_unit_test(test_key_names_the_other_region),
 		cmocka_unit_test(test_rights_of_the_former_region_end),
 		cmocka_unit_test(test_it_waits_for_dma),
+		cmocka_unit_test(test_it_waits_for_dma_of_the_other_region),
+		cmocka_unit_test(test_key_of_the_other_region_is_refused),
+		cmocka_unit_test(test_other_region_lives_on_after_a_failure),
 		cmocka_unit_test(test_refusals),
 	};
 
