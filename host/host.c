@@ -27,9 +27,8 @@ struct host_qp {
 	uint32_t qpn;
 	uint8_t event_seen;
 	uint32_t failed; /* enum srdma_reason, srdma_host_qp_fail(); 0: not */
-	/* Records of the leg up to this number are of a former QP, modulo 2^32. */
-	uint32_t from;
-	int restarted;		     /* 1: `from` counts */
+	/* Records of the leg up to this number are of a former QP; 0: none is. */
+	uint64_t former;
 	struct host_qp *failed_next; /* next that failed */
 	struct srdma_wr_queue sq, rq;
 	struct srdma_id_pool *shared; /* its receives; NULL: not shared */
@@ -41,8 +40,8 @@ struct srdma_host {
 	const uint8_t *ring;
 	uint32_t entries;
 	uint32_t reserved; /* records reserved for the QPs */
-	uint32_t consumed; /* records, modulo 2^32 */
-	uint32_t told;	   /* `consumed` in the newest descriptor */
+	uint64_t consumed; /* records */
+	uint64_t told;	   /* `consumed` in the newest descriptor */
 	uint32_t posted;   /* descriptors, modulo 2^32 */
 	uint32_t failed;   /* enum srdma_reason; 0: not failed */
 	uint64_t ignored;
@@ -162,6 +161,7 @@ static void leave_failed(struct srdma_host *h, const struct host_qp *qp)
 int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records)
 {
 	struct host_qp *qp = *qp_slot(h, qpn);
+	const int32_t ahead = (int32_t)(records - (uint32_t)h->consumed);
 
 	if (!qp)
 		return -ENOENT;
@@ -171,8 +171,7 @@ int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records)
 	qp->failed = 0;
 	qp->event_seen = 0;
 	qp->holder = NULL;
-	qp->from = records;
-	qp->restarted = 1;
+	qp->former = ahead > 0 ? h->consumed + (uint32_t)ahead : 0;
 	return 0;
 }
 
@@ -292,7 +291,8 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 						    (uint64_t)(q == &qp->rq);
 	if (qp->failed)
 		return 0;
-	d.consumed = h->told = h->consumed;
+	h->told = h->consumed;
+	d.consumed = (uint32_t)h->told;
 	if (wr->opcode == SRDMA_DESC_RECV)
 		d.flags |= SRDMA_DESC_SIGNALED;
 	if (behind && !wr->sges)
@@ -321,7 +321,7 @@ int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 {
 	struct srdma_desc d = {
 		.opcode = SRDMA_DESC_CREDIT,
-		.consumed = h->consumed,
+		.consumed = (uint32_t)h->consumed,
 	};
 
 	if (!srdma_host_owes(h))
@@ -354,7 +354,7 @@ static int next_record(struct srdma_host *h, struct srdma_record *rec)
 		(const uint32_t *)(const void *)(at + SRDMA_LEG_SHM_SEQUENCE),
 		__ATOMIC_ACQUIRE);
 	memcpy(word, &sequence, sizeof(word));
-	if (srdma_load32(word) != h->consumed + 1)
+	if (srdma_load32(word) != (uint32_t)(h->consumed + 1))
 		return 0;
 	memcpy(copy, at, sizeof(copy));
 	srdma_record_decode(rec, copy);
@@ -376,21 +376,12 @@ static int retire(struct host_qp *qp, struct srdma_record *rec)
 	return 1;
 }
 
-/* 1: the record is of a former QP with this QPN. */
-static int is_former(struct host_qp *qp, uint32_t sequence)
-{
-	/* The first later record ends the search, so that the numbers cannot wrap. */
-	if (qp->restarted && (int32_t)(sequence - qp->from) > 0)
-		qp->restarted = 0;
-	return qp->restarted;
-}
-
 static int deliver(struct srdma_host *h, struct srdma_record *rec)
 {
 	struct host_qp *qp = *qp_slot(h, rec->qpn);
 
-	if (qp && is_former(qp, rec->sequence))
-		qp = NULL;
+	if (qp && h->consumed <= qp->former)
+		qp = NULL; /* the record is of a former QP with this QPN */
 	if (rec->opcode != SRDMA_WC_QP_EVENT)
 		return !qp || (qp->holder && (rec->id & 1))
 			       ? retire_shared(h, qp, rec)

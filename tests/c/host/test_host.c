@@ -672,6 +672,23 @@ static void test_restarted_qp(void **state)
 	assert_int_equal(srdma_host_ignored(n->host), 2);
 }
 
+/* The restart is 2^31 records ago when the QP makes its first one, as other QPs made
+ * records meanwhile: it is not taken for one of the former QP. */
+static void test_restarted_qp_after_many_records(void **state)
+{
+	struct nic *n = *state;
+	uint64_t id;
+
+	assert_int_equal(
+		srdma_host_qp_restart(n->host, QPN,
+				      n->written - (UINT32_C(1) << 31)),
+		0);
+	id = posted(n, SRDMA_DESC_SEND, SRDMA_DESC_SIGNALED, 1);
+	complete(n, id, SRDMA_WC_SEND);
+	expect(n, 1, SRDMA_WC_SEND, SRDMA_REASON_NONE);
+	assert_int_equal(srdma_host_ignored(n->host), 0);
+}
+
 /* With arbitrary bytes in the ring, polling ends and each WR completes once. */
 static void test_random_ring_completes_each_wr_once(void **state)
 {
@@ -725,6 +742,7 @@ int main(void)
 		TEST(test_qp_event_once),
 		TEST(test_bad_records_are_ignored),
 		TEST(test_restarted_qp),
+		TEST(test_restarted_qp_after_many_records),
 		TEST(test_removed_qp_is_ignored),
 		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),
