@@ -484,7 +484,8 @@ tsan:
 # close() that lingers (closer), replaces free() as relay_secrets does, and needs more address
 # space than relay_memory permits. Some tests have frames of some MB.
 MEMCHECK_LONG := simulation/test_% session/test_flips session/test_forged memory/test_capability \
-	session/test_session_generations relay/test_relay_recovery relay/test_relay_revoke
+	session/test_session_generations relay/test_relay_recovery relay/test_relay_revoke \
+	faults/test_faults_ports
 MEMCHECK_UNFIT := control/test_entrance offload/test_closer offload/test_peer \
 	port/test_port_shm_process port/test_port_shm_region relay/test_relay_memory \
 	relay/test_relay_secrets
