@@ -163,7 +163,7 @@ int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records)
 	struct host_qp *qp = *qp_slot(h, qpn);
 	const int32_t ahead = (int32_t)(records - (uint32_t)h->consumed);
 
-	if (!qp)
+	if (!qp || qp->shared)
 		return -ENOENT;
 	leave_failed(h, qp);
 	srdma_wr_queue_drop(&qp->sq);

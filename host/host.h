@@ -55,7 +55,8 @@ int srdma_host_qp_fail(struct srdma_host *h, uint32_t qpn, uint32_t reason);
  * The worker has another QP in place of this one, with the same QPN and depths
  * (docs/local-interface.md 3.6, REINIT): outstanding work requests do not complete,
  * and it shares no queue. Records of the QPN up to number `records` of the leg,
- * modulo 2^32, are ignored as after srdma_host_qp_remove(). 0, or -ENOENT: no such QP.
+ * modulo 2^32, are ignored as after srdma_host_qp_remove(). 0, or -ENOENT: no such QP,
+ * or the QP holds a shared queue.
  */
 int srdma_host_qp_restart(struct srdma_host *h, uint32_t qpn, uint32_t records);
 /* Removes a QP after DESTROY; its outstanding work requests do not complete. Over

@@ -60,3 +60,27 @@ int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *a, int mask)
 	return change.fields ? verbs_error(srdma_change_qp(qp->qp, &change))
 			     : 0;
 }
+
+void verbs_attr_keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
+		     int mask)
+{
+#define KEEP(BIT, FIELD)                                                       \
+	if (mask & IBV_QP_##BIT)                                               \
+	to->FIELD = from->FIELD
+	KEEP(ACCESS_FLAGS, qp_access_flags);
+	KEEP(PKEY_INDEX, pkey_index);
+	KEEP(PORT, port_num);
+	KEEP(QKEY, qkey);
+	KEEP(AV, ah_attr);
+	KEEP(PATH_MTU, path_mtu);
+	KEEP(TIMEOUT, timeout);
+	KEEP(RETRY_CNT, retry_cnt);
+	KEEP(RNR_RETRY, rnr_retry);
+	KEEP(RQ_PSN, rq_psn);
+	KEEP(SQ_PSN, sq_psn);
+	KEEP(MAX_QP_RD_ATOMIC, max_rd_atomic);
+	KEEP(MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	KEEP(MIN_RNR_TIMER, min_rnr_timer);
+	KEEP(DEST_QPN, dest_qp_num);
+#undef KEEP
+}

@@ -284,6 +284,10 @@ int verbs_ud_create(struct verbs_qp *qp);
 int verbs_ud_stop(struct verbs_ud *ud);
 /* The QP of the worker has ended. */
 void verbs_ud_destroy(struct verbs_qp *qp);
+/* RESET: ends the sessions and drops what the program posted and what has arrived.
+ * The QP of the worker and the service of the agent stay; peers that call are
+ * refused until verbs_ud_ready(). 0 or -errno: some sessions live on. */
+int verbs_ud_reset(struct verbs_qp *qp);
 /* Ends the thread of UD QPs, which have ended. Requires that the lock is free. */
 void verbs_ud_loop_stop(struct verbs_root *root);
 /* From now on peers may call the UD QP. 0 or errno. */
@@ -312,6 +316,9 @@ uint32_t verbs_ud_due(const struct verbs_cq *cq);
  * enforces. 0 or errno. */
 int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *attr,
 		    int mask);
+/* Copies the attributes of the mask. */
+void verbs_attr_keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
+		     int mask);
 
 /* --- connect.c ------------------------------------------------------------------ */
 

@@ -305,12 +305,29 @@ static void drop_completions(struct verbs_qp *qp)
 	verbs_event_drop(verbs_root_of(qp->ibv.context), &qp->last_wqe);
 }
 
+/* Ends the work of the QP. 0 or errno. */
+static int settle(struct verbs_qp *qp)
+{
+	int r;
+
+	if (qp->ud)
+		return verbs_error(verbs_ud_reset(qp));
+	r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
+	if (!r)
+		verbs_loss_known(qp);
+	return verbs_error(r);
+}
+
 /* The worker makes the QP anew under its QPN, if the agent has released it
- * (docs/local-interface.md 3.6, REINIT). 0, or errno: it has to be ended. */
+ * (docs/local-interface.md 3.6, REINIT). The QP of the worker of a UD QP
+ * stays. 0, or errno: it has to be ended. */
 static int again(struct verbs_qp *qp)
 {
-	const int released = srdma_connection_end(qp->connection);
+	int released;
 
+	if (qp->ud)
+		return qp->qp->status == SRDMA_QP_STATUS_INIT ? 0 : EAGAIN;
+	released = srdma_connection_end(qp->connection);
 	qp->connection = NULL;
 	if (!released || srdma_qp_reinit(qp->qp))
 		return EAGAIN;
@@ -324,11 +341,10 @@ static int again(struct verbs_qp *qp)
  */
 static int to_reset(struct verbs_qp *qp)
 {
-	int err = verbs_error(srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED));
+	int err = settle(qp);
 
 	if (err)
 		return err;
-	verbs_loss_known(qp);
 	drop_completions(qp);
 	err = again(qp);
 	if (err)
@@ -410,30 +426,6 @@ static const struct transition *find(const struct verbs_qp *qp,
 	return t ? t : FIND_IN(transitions, qp->ibv.state, to);
 }
 
-static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
-		 int mask)
-{
-#define KEEP(BIT, FIELD)                                                       \
-	if (mask & IBV_QP_##BIT)                                               \
-	to->FIELD = from->FIELD
-	KEEP(ACCESS_FLAGS, qp_access_flags);
-	KEEP(PKEY_INDEX, pkey_index);
-	KEEP(PORT, port_num);
-	KEEP(QKEY, qkey);
-	KEEP(AV, ah_attr);
-	KEEP(PATH_MTU, path_mtu);
-	KEEP(TIMEOUT, timeout);
-	KEEP(RETRY_CNT, retry_cnt);
-	KEEP(RNR_RETRY, rnr_retry);
-	KEEP(RQ_PSN, rq_psn);
-	KEEP(SQ_PSN, sq_psn);
-	KEEP(MAX_QP_RD_ATOMIC, max_rd_atomic);
-	KEEP(MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
-	KEEP(MIN_RNR_TIMER, min_rnr_timer);
-	KEEP(DEST_QPN, dest_qp_num);
-#undef KEEP
-}
-
 static int modify(struct verbs_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	const enum ibv_qp_state from = qp->ibv.state;
@@ -446,7 +438,7 @@ static int modify(struct verbs_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if ((mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from) || !t ||
 	    (mask & t->needs) != t->needs)
 		return EINVAL;
-	keep(&next, attr, mask);
+	verbs_attr_keep(&next, attr, mask);
 	err = qp->qp ? 0 : make(qp);
 	if (!err && to != IBV_QPS_ERR && to != IBV_QPS_RESET)
 		err = verbs_attr_tell(qp, &next, mask);

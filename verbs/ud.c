@@ -161,13 +161,20 @@ static void linger(struct verbs_ud *ud)
 	}
 }
 
-int verbs_ud_stop(struct verbs_ud *ud)
+static int end_sessions(struct verbs_ud *ud)
 {
 	linger(ud);
 	ud->ready = 0;
+	return ud_session_end_all(ud);
+}
+
+int verbs_ud_stop(struct verbs_ud *ud)
+{
+	int r = end_sessions(ud);
+
 	srdma_lasting_close(ud->service);
 	ud->service = NULL;
-	return ud_session_end_all(ud);
+	return r;
 }
 
 void verbs_ud_destroy(struct verbs_qp *qp)
@@ -181,6 +188,18 @@ void verbs_ud_destroy(struct verbs_qp *qp)
 	srdma_dereg_mr(ud->mr);
 	release(ud);
 	qp->ud = NULL;
+}
+
+int verbs_ud_reset(struct verbs_qp *qp)
+{
+	struct verbs_ud *ud = qp->ud;
+	int r = end_sessions(ud);
+
+	if (r)
+		return r;
+	ud_recv_clear(ud);
+	ud->sends.count = 0;
+	return 0;
 }
 
 void verbs_ud_error(struct verbs_qp *qp)
@@ -221,7 +240,8 @@ int verbs_ud_ready(struct verbs_qp *qp)
 	if (err)
 		return err;
 	qp->ud->ready = 1;
-	serve(qp->ud, ud_now());
+	if (!qp->ud->service)
+		serve(qp->ud, ud_now());
 	return 0;
 }
 

@@ -182,6 +182,8 @@ void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 void ud_recv_forget(struct ud_session *s);
 /* Gives messages to receives of the program. */
 void ud_recv_deliver(struct verbs_ud *ud);
+/* Drops the receives of the program and the messages that wait for them. */
+void ud_recv_clear(struct verbs_ud *ud);
 /* Completes all receives of the program with an error. */
 void ud_recv_flush(struct verbs_ud *ud);
 

@@ -109,6 +109,13 @@ void ud_recv_flush(struct verbs_ud *ud)
 	}
 }
 
+void ud_recv_clear(struct verbs_ud *ud)
+{
+	for (; ud->arrivals.count; ud_ring_pop(&ud->arrivals))
+		give_back(ud, ud->arrival[ud->arrivals.head].slot);
+	ud->recvs.count = 0;
+}
+
 static struct ibv_sge *list_of(const struct verbs_ud *ud, uint32_t place)
 {
 	return ud->sges + (size_t)place * ud->qp->cap.max_recv_sge;

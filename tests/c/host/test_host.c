@@ -689,6 +689,15 @@ static void test_restarted_qp_after_many_records(void **state)
 	assert_int_equal(srdma_host_ignored(n->host), 0);
 }
 
+/* The receives of a shared queue are not those of one QP. */
+static void test_holder_does_not_restart(void **state)
+{
+	struct nic *n = *state;
+
+	assert_int_equal(srdma_host_share(n->host, QPN), 0);
+	assert_int_equal(srdma_host_qp_restart(n->host, QPN, 0), -ENOENT);
+}
+
 /* With arbitrary bytes in the ring, polling ends and each WR completes once. */
 static void test_random_ring_completes_each_wr_once(void **state)
 {
@@ -743,6 +752,7 @@ int main(void)
 		TEST(test_bad_records_are_ignored),
 		TEST(test_restarted_qp),
 		TEST(test_restarted_qp_after_many_records),
+		TEST(test_holder_does_not_restart),
 		TEST(test_removed_qp_is_ignored),
 		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),
