@@ -136,7 +136,8 @@ static int make(struct verbs_qp *qp)
 	if (!err)
 		err = join(qp);
 	if (err) {
-		end_at_worker(qp);
+		if (end_at_worker(qp) && qp->ud)
+			verbs_ud_destroy(qp);
 		qp->qp = NULL;
 		return err;
 	}
