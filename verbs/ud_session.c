@@ -34,19 +34,20 @@ static int close_session(struct ud_session *s)
 	int r = s->qp ? srdma_qp_flush(s->qp, SRDMA_REASON_FLUSHED) : 0;
 
 	ud_send_forget(s);
-	if (r)
-		return r;
-	verbs_collect_leg(s->ud->root, leg_of(s->ud));
+	if (!r)
+		verbs_collect_leg(s->ud->root, leg_of(s->ud));
 	ud_recv_forget(s);
-	srdma_destroy_qp(s->qp);
+	if (!r) {
+		srdma_destroy_qp(s->qp);
+		s->qp = NULL;
+		srdma_dereg_mr(s->mr);
+		s->mr = NULL;
+	}
 	srdma_disconnect(s->connection);
 	srdma_channel_drop(s->talk);
-	srdma_dereg_mr(s->mr);
-	s->qp = NULL;
 	s->connection = NULL;
 	s->talk = NULL;
-	s->mr = NULL;
-	return 0;
+	return r;
 }
 
 static void fail(struct ud_session *s, enum ud_drop reason, const char *why)
@@ -443,6 +444,8 @@ void ud_session_look(struct ud_session *s)
 		fail(s, UD_DROP_LOST, NULL);
 		return;
 	}
+	if (s->state == UD_FAILED && s->qp && ud_now() >= s->deadline)
+		fail(s, UD_DROP_NO_SESSION, NULL);
 	if (s->state == UD_CALLING || s->state == UD_ARRIVING)
 		look_at_talk(s);
 	else if (s->state == UD_KEYING)
