@@ -52,7 +52,8 @@ void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 {
 	struct ud_arrival *a;
 
-	if (wc->status != SRDMA_WC_SUCCESS || !ud->ready || !is_legal(ud, wc)) {
+	if (wc->status != SRDMA_WC_SUCCESS || !ud->ready ||
+	    s->state == UD_FAILED || !is_legal(ud, wc)) {
 		give_back(ud, (uint32_t)wc->wr_id);
 		return;
 	}
@@ -222,14 +223,33 @@ static void deliver(struct verbs_ud *ud, const struct ud_arrival *a)
 		verbs_ud_error(ud->qp);
 }
 
+/* Takes the first message whose session has keys, or had them when it ended. The
+ * order of the others stays. 0: there is none. */
+static int take(struct verbs_ud *ud, struct ud_arrival *out)
+{
+	struct ud_ring *ring = &ud->arrivals;
+	uint32_t i = 0;
+
+	while (i < ring->count) {
+		*out = ud->arrival[ud_ring_at(ring, i)];
+		if (!out->session || out->session->state == UD_UP)
+			break;
+		i++;
+	}
+	if (i == ring->count)
+		return 0;
+	for (; i; i--)
+		ud->arrival[ud_ring_at(ring, i)] =
+			ud->arrival[ud_ring_at(ring, i - 1)];
+	ud_ring_pop(ring);
+	return 1;
+}
+
 void ud_recv_deliver(struct verbs_ud *ud)
 {
-	while (ud->arrivals.count && ud->recvs.count) {
-		const struct ud_arrival a = ud->arrival[ud->arrivals.head];
+	struct ud_arrival a;
 
-		if (a.session && a.session->state != UD_UP)
-			return; /* its end or its keys are near */
-		ud_ring_pop(&ud->arrivals);
+	while (ud->recvs.count && take(ud, &a)) {
 		deliver(ud, &a);
 		give_back(ud, a.slot);
 	}

@@ -151,6 +151,39 @@ static void test_nothing_is_delivered_before_the_keys(void **state)
 	assert_int_equal(count, 1);
 }
 
+/* A peer that delays its keys holds no messages of other peers. */
+static void test_session_without_keys_is_passed(void **state)
+{
+	struct ud_session other = { .ud = &s.ud, .state = UD_KEYING };
+	const struct srdma_wc early = { .wr_id = 5,
+					.opcode = SRDMA_WC_RECV,
+					.byte_len = UD_HEAD + PAYLOAD };
+
+	(void)state;
+	ud_head_write(slots[5], QKEY);
+	ud_recv_arrived(&s.ud, &other, &early);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	assert_int_equal(post(4, MEMORY, 1), 0);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+	assert_int_equal(memory[UD_GRH], 'a');
+	assert_int_equal(s.ud.arrivals.count, 1);
+	other.state = UD_UP;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 2);
+}
+
+/* The QP of a failed session may live on while the worker does not answer. */
+static void test_message_of_a_failed_session(void **state)
+{
+	(void)state;
+	s.session.state = UD_FAILED;
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	assert_int_equal(s.ud.arrivals.count, 0);
+	assert_int_equal(offered, 1);
+}
+
 static void test_end_of_a_session_without_keys(void **state)
 {
 	(void)state;
@@ -232,6 +265,8 @@ int main(void)
 		TEST(test_illegal_messages_are_dropped),
 		TEST(test_receive_that_is_flushed_comes_back),
 		TEST(test_nothing_is_delivered_before_the_keys),
+		TEST(test_session_without_keys_is_passed),
+		TEST(test_message_of_a_failed_session),
 		TEST(test_end_of_a_session_without_keys),
 		TEST(test_end_of_a_session_with_keys),
 		TEST(test_short_receive_stays),
