@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -23,6 +24,13 @@ def found(path):
     return os.path.exists(path) and stat.S_ISCHR(os.stat(path).st_mode)
 paths = {"device": "/dev/infiniband/uverbs0", "null": "/dev/null", "other": "/dev/uverbs0"}
 print(json.dumps({k: [found(p), os.access(p, os.R_OK | os.W_OK)] for k, p in paths.items()}))
+"""
+
+NO_PATH = """
+import ctypes, json
+libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
+calls = {"stat": room, "stat64": room, "access": 0}
+print(json.dumps({k: [getattr(libc, k)(None, v), ctypes.get_errno()] for k, v in calls.items()}))
 """
 
 pytestmark = test_run.pytestmark
@@ -47,6 +55,12 @@ def test_device_file(run_hosts: Hosts) -> None:
     """Python calls stat64() and access()."""
     found = json.loads(_output(run_hosts, ["/usr/bin/python3", "-c", DEVICE_FILE]))
     assert found == {"device": [True, True], "null": [True, True], "other": [False, False]}
+
+
+def test_no_path_is_a_bad_address(run_hosts: Hosts) -> None:
+    """A path of NULL gives EFAULT, as libc gives it, and the program goes on."""
+    found = json.loads(_output(run_hosts, ["/usr/bin/python3", "-c", NO_PATH]))
+    assert found == {name: [-1, errno.EFAULT] for name in ("stat", "stat64", "access")}
 
 
 @pytest.mark.parametrize("words", [PROGRAM, ["ibv_devinfo"]], ids=["loads", "linked"])
