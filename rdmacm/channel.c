@@ -34,13 +34,18 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 /* --- the queue ------------------------------------------------------------------- */
 
-static void put(struct cm_channel *c, struct cm_event *e)
+static void append(struct cm_channel *c, struct cm_event *e)
 {
 	if (c->last)
 		c->last->next = e;
 	else
 		c->first = e;
 	c->last = e;
+}
+
+static void put(struct cm_channel *c, struct cm_event *e)
+{
+	append(c, e);
 	verbs_event_fd_add(c->rdma.fd);
 }
 
@@ -158,7 +163,9 @@ int cm_report_request(struct cm_id *id)
 	return 0;
 }
 
-/* Moves the events of an id from its channel to another. to: NULL drops them. */
+/* Moves the events of an id from its channel to another. to: NULL drops them. The
+ * descriptor counts no event that stays again: a reader may have read its count and
+ * wait for the lock. */
 static void move_events(const struct cm_id *id, struct cm_channel *to)
 {
 	struct cm_channel *from = (struct cm_channel *)id->rdma.channel;
@@ -168,10 +175,12 @@ static void move_events(const struct cm_id *id, struct cm_channel *to)
 	while ((e = all)) {
 		all = e->next;
 		e->next = NULL;
+		if (e->holder != id) {
+			append(from, e);
+			continue;
+		}
 		verbs_event_fd_take_back(from->rdma.fd);
-		if (e->holder != id)
-			put(from, e);
-		else if (to)
+		if (to)
 			put(to, e);
 		else
 			free(e);
