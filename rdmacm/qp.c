@@ -115,18 +115,38 @@ static struct ibv_cq *make_cq(struct rdma_cm_id *id, uint32_t depth,
 	return NULL;
 }
 
-static void destroy_cqs(struct rdma_cm_id *id)
+/* The objects that rdma_create_qp() made for an id. */
+struct made {
+	struct ibv_qp *qp;
+	struct ibv_cq *cq[2];
+	struct ibv_comp_channel *channel[2];
+};
+
+/* Takes it from the id, which has none of it afterwards. */
+static struct made take_made(struct rdma_cm_id *id)
 {
-	if (id->send_cq)
-		ibv_destroy_cq(id->send_cq);
-	if (id->recv_cq)
-		ibv_destroy_cq(id->recv_cq);
-	if (id->send_cq_channel)
-		ibv_destroy_comp_channel(id->send_cq_channel);
-	if (id->recv_cq_channel)
-		ibv_destroy_comp_channel(id->recv_cq_channel);
+	const struct made m = {
+		.qp = id->qp,
+		.cq = { id->send_cq, id->recv_cq },
+		.channel = { id->send_cq_channel, id->recv_cq_channel },
+	};
+
+	id->qp = NULL;
 	id->send_cq = id->recv_cq = NULL;
 	id->send_cq_channel = id->recv_cq_channel = NULL;
+	return m;
+}
+
+static void destroy_made(const struct made *m)
+{
+	if (m->qp)
+		ibv_destroy_qp(m->qp);
+	for (int i = 0; i < 2; i++)
+		if (m->cq[i])
+			ibv_destroy_cq(m->cq[i]);
+	for (int i = 0; i < 2; i++)
+		if (m->channel[i])
+			ibv_destroy_comp_channel(m->channel[i]);
 }
 
 /* CQs of the library, where the program gives none. */
@@ -175,6 +195,7 @@ static int make_qp(struct ibv_qp **out, struct rdma_cm_id *id,
 static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	struct rdma_cm_id *rdma = &id->rdma;
+	struct made made;
 	struct ibv_qp *qp;
 	int err;
 
@@ -184,7 +205,8 @@ static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 		attr->srq = rdma->srq;
 	err = make_qp(&qp, rdma, attr);
 	if (err) {
-		destroy_cqs(rdma);
+		made = take_made(rdma);
+		destroy_made(&made);
 		return err;
 	}
 	rdma->qp = qp;
@@ -228,15 +250,16 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return r;
 }
 
+/* The calls wait for acknowledgements of events (ibv_destroy_qp(3)) without the id: a
+ * thread that has read an event may call with the id before it acknowledges. */
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	struct cm_id *own = cm_id_of(id);
+	struct made made;
 
 	if (cm_hold(own))
 		return;
-	if (id->qp)
-		ibv_destroy_qp(id->qp);
-	id->qp = NULL;
-	destroy_cqs(id);
+	made = take_made(id);
 	cm_done(own, 0);
+	destroy_made(&made);
 }

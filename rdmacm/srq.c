@@ -43,14 +43,21 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return r;
 }
 
-/* A SRQ that a QP uses stays. */
+/* A SRQ that a QP uses stays. The call waits for acknowledgements of events
+ * (ibv_destroy_srq(3)) without the id: a thread may call with the id before its own. */
 void rdma_destroy_srq(struct rdma_cm_id *id)
 {
 	struct cm_id *own = cm_id_of(id);
+	struct ibv_srq *srq;
 
 	if (cm_hold(own))
 		return;
-	if (id->srq && !ibv_destroy_srq(id->srq))
-		id->srq = NULL;
+	srq = id->srq;
+	id->srq = NULL;
+	cm_done(own, 0);
+	if (!srq || !ibv_destroy_srq(srq) || cm_hold(own))
+		return;
+	if (!id->srq)
+		id->srq = srq;
 	cm_done(own, 0);
 }
