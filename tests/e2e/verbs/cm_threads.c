@@ -121,10 +121,54 @@ static void test_threads_do_not_wait_for_each_other(void **state)
 	rdma_destroy_event_channel(c);
 }
 
+/* --- events that are not acknowledged ---------------------------------------------- */
+
+static int destroy_qp(struct rdma_cm_id *id)
+{
+	rdma_destroy_qp(id);
+	return 0;
+}
+
+/* The event of a receive that the error state of the QP flushes. */
+static struct ibv_cq *flushed(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	struct ibv_recv_wr wr = { 0 }, *bad;
+	struct ibv_cq *cq;
+	void *context;
+
+	assert_int_equal(ibv_req_notify_cq(id->recv_cq, 0), 0);
+	assert_int_equal(ibv_post_recv(id->qp, &wr, &bad), 0);
+	assert_int_equal(ibv_modify_qp(id->qp, &error, IBV_QP_STATE), 0);
+	assert_int_equal(ibv_get_cq_event(id->recv_cq_channel, &cq, &context),
+			 0);
+	return cq;
+}
+
+static void test_calls_before_an_acknowledgement(void **state)
+{
+	struct waiter w = { 0 };
+	struct ibv_cq *cq;
+	struct ends e;
+
+	(void)state;
+	open_called(&e);
+	establish(&e, "");
+	w.id = e.caller;
+	cq = flushed(w.id);
+	begin(&w, destroy_qp);
+	assert_int_equal(rdma_disconnect(w.id), 0);
+	assert_false(w.returned);
+	ibv_ack_cq_events(cq, 1);
+	end(&w);
+	close_ends(&e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_do_not_wait_for_each_other),
+		cmocka_unit_test(test_calls_before_an_acknowledgement),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
