@@ -23,7 +23,7 @@ static struct deferred_bucket *bucket(struct deferred_list *l,
 	return &l->ending[srdma_hash_bucket(d->number, DEFERRED_BUCKETS - 1)];
 }
 
-/* 1: no other item ends the object. */
+/* 1: no other item ends or resets the object. */
 static int is_first(struct deferred_list *l, const struct deferred *d)
 {
 	const struct deferred *other;
@@ -71,10 +71,11 @@ static void item_free(struct deferred *d)
 	free(d);
 }
 
-/* Notes whether the item is the first one that ends its object. */
+/* Notes whether the item is the first one that ends or resets its object. */
 static void judge(struct deferred_list *l, struct deferred *d)
 {
-	d->first = ends_object(d) && is_first(l, d);
+	d->first = (ends_object(d) || d->kind == SRDMA_CTL_RESET) &&
+		   is_first(l, d);
 	if (d->first)
 		LIST_INSERT_HEAD(bucket(l, d), d, of_bucket);
 }
@@ -87,6 +88,10 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 		return -ENOMEM;
 	*copy = *d;
 	judge(l, copy);
+	if (d->kind == SRDMA_CTL_RESET && !copy->first) {
+		free(copy);
+		return -EBUSY;
+	}
 	if (copy->client)
 		LIST_INSERT_HEAD(&copy->client->deferred, copy, of_client);
 	append(l, copy);
@@ -223,7 +228,7 @@ void deferred_leave(struct deferred_list *l, struct client *client)
 		d->client = NULL;
 		if (d->kind == SRDMA_CTL_REG_MR)
 			abandon_region(l, d);
-		if (d->first)
+		if (d->first && ends_object(d))
 			continue;
 		take(l, d); /* no client waits for it */
 		item_free(d);

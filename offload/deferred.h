@@ -27,8 +27,8 @@ struct deferred {
 	struct srdma_revoke_params range; /* REVOKE */
 	uint64_t
 		ticket; /* of REVOKE, WITHDRAW; descriptors of RESET; other key of REPLACE */
-	int first; /* set by deferred_add(): 1 if it ends an object, and no
-		      other item that does is `first` */
+	int first; /* set by deferred_add(): 1 if it ends or resets an object,
+		      and no other item that does is `first` */
 };
 
 TAILQ_HEAD(deferred_queue, deferred);
@@ -62,7 +62,8 @@ struct deferred_list {
 
 /* An empty list; the caller then fills in legs, answer and ctx. */
 void deferred_init(struct deferred_list *l);
-/* Add a copy of *d to the list. Returns 0 or -ENOMEM. Its cost does not depend on
+/* Add a copy of *d to the list. Returns 0, -ENOMEM, or -EBUSY: the item is a
+ * RESET, and one of the same QP waits. Its cost does not depend on
  * the number of items that repeat it. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
 /* Call answer for items that are due. Returns the number of items left. */

@@ -72,13 +72,20 @@ int requests_defer(struct call *c, struct srdma_leg *leg,
 		   const struct deferred *d)
 {
 	struct deferred waiting = *d;
+	int err;
 
 	waiting.client = c->client;
 	waiting.kind = c->in.kind;
 	waiting.tag = c->in.tag;
 	waiting.leg = srdma_relay_leg_id(leg);
-	if (deferred_add(&c->q->deferred, &waiting) < 0)
-		return requests_refuse(c, -ENOMEM, "out of memory");
+	err = deferred_add(&c->q->deferred, &waiting);
+	if (err == -EBUSY)
+		return requests_refuse(
+			c, err,
+			"another RESET of QP 0x%06x waits: wait for its answer",
+			d->number);
+	if (err)
+		return requests_refuse(c, err, "out of memory");
 	c->client->waiting++;
 	return REQUESTS_DEFERRED;
 }

@@ -302,7 +302,8 @@ int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn);
 /* RESET: as DESTROY, but the QP is not freed. posted: descriptors of the leg that
- * are taken before the end of the QP, modulo 2^32. */
+ * are taken before the end of the QP, modulo 2^32. -EINVAL: it is further ahead of those
+ * that were taken than 2 * SRDMA_MAX_RING, and the QP goes on. */
 int srdma_relay_qp_reset(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t qpn, uint32_t posted);
 /*

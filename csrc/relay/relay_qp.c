@@ -16,6 +16,9 @@
 enum {
 	DEFAULT_TIMEOUT_MS = 30000,
 	CLOSE_PATIENCE_MS = 1000, /* most time that a NAK or CLOSE waits */
+	/* Most descriptors that a host has on their way: the requests of full
+	 * queues, and as many of QPs that it destroyed. */
+	MAX_AHEAD = 2 * SRDMA_MAX_RING,
 };
 
 /* RFC 5042 R6.4.3.2-1, R6.4.3.2-2, R6.4.3.2-3, A6.4.3.2a */
@@ -334,10 +337,16 @@ int srdma_relay_qp_reset(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t qpn, uint32_t posted)
 {
 	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+	const int32_t ahead = (int32_t)(posted - leg->taken);
 
 	if (!qp)
 		return -ENOENT;
-	if (!end(r, qp) || (int32_t)(leg->taken - posted) < 0)
+	if (ahead > MAX_AHEAD)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"RESET after %u descriptors, of which %u were taken: at most %d more may be on their way",
+			posted, leg->taken, MAX_AHEAD);
+	if (!end(r, qp) || ahead > 0)
 		return in_progress(r);
 	srdma_qp_entry(qp)->reset = 1;
 	return 0;

@@ -224,6 +224,36 @@ static void test_a_repeated_destroy_is_finished_once(void **state)
 	scene_close(&s);
 }
 
+/* A second RESET of the QP is refused while one waits. It is forgotten with its
+ * client. */
+static void test_one_reset_of_a_qp_waits(void **state)
+{
+	struct client first = { 0 }, second = { 0 };
+	struct scene s;
+	struct deferred d = { .client = &first,
+			      .kind = SRDMA_CTL_RESET,
+			      .ticket = 1 };
+
+	(void)state;
+	scene_open(&s);
+	d.leg = srdma_relay_leg_id(s.pair.side[0].leg);
+	d.number = s.pair.side[0].qp[0].qpn;
+	assert_int_equal(deferred_add(&s.list, &d), 0);
+	d.client = &second;
+	assert_int_equal(deferred_add(&s.list, &d), -EBUSY);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	d.number = s.pair.side[0].qp[1].qpn;
+	assert_int_equal(deferred_add(&s.list, &d), 0);
+	deferred_leave(&s.list, &first);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	d.number = s.pair.side[0].qp[0].qpn;
+	assert_int_equal(deferred_add(&s.list, &d), 0);
+	deferred_leave(&s.list, &second);
+	assert_int_equal(deferred_poll(&s.list), 0);
+	assert_int_equal(s.answers, 0);
+	scene_close(&s);
+}
+
 /*
  * If adding or forgetting an item examined the other items, this test would take
  * 9 * 10^10 steps. SIGALRM ends it then.
@@ -259,6 +289,7 @@ int main(void)
 		cmocka_unit_test(test_all_that_ends_a_wait_is_noticed),
 		cmocka_unit_test(test_a_client_that_leaves_is_forgotten),
 		cmocka_unit_test(test_a_repeated_destroy_is_finished_once),
+		cmocka_unit_test(test_one_reset_of_a_qp_waits),
 		cmocka_unit_test(
 			test_items_are_added_and_forgotten_without_a_search),
 	};

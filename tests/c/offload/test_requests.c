@@ -545,6 +545,26 @@ static void test_pending_requests_are_limited(void **state)
 	end(&s);
 }
 
+static void test_second_reset_of_a_qp_is_refused(void **state)
+{
+	struct scene s;
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESET,
+				   .reset.posted = 1000 };
+
+	(void)state;
+	begin(&s);
+	m.reset.qpn = s.pair.side[1].qp[0].qpn;
+	ask(&s, &m);
+	WAITS(&s, 1);
+	ask(&s, &m);
+	expect_refusal(&s, EBUSY, "another RESET of QP");
+	WAITS(&s, 1);
+	m.reset.posted = 1000000;
+	ask(&s, &m);
+	expect_refusal(&s, EINVAL, "1000000 descriptors");
+	end(&s);
+}
+
 /* Only the shared-memory port takes descriptors, and only where they belong. */
 static void test_unexpected_descriptors_are_refused(void **state)
 {
@@ -661,6 +681,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_token_attaches_no_leg),
 		cmocka_unit_test(test_leg_ends_with_its_owner),
 		cmocka_unit_test(test_pending_requests_are_limited),
+		cmocka_unit_test(test_second_reset_of_a_qp_is_refused),
 		cmocka_unit_test(test_unexpected_descriptors_are_refused),
 		cmocka_unit_test(test_region_of_a_client_that_leaves_is_freed),
 		cmocka_unit_test(test_region_is_freed_after_its_dma),

@@ -192,6 +192,11 @@ static void test_refusals(void **state)
 	assert_int_equal(reinit(0, 64), -EINVAL);
 	assert_non_null(
 		strstr(srdma_relay_why(p.side[0].relay), "was not reset"));
+	assert_int_equal(reset(0, 2 * SRDMA_MAX_RING + 1), -EINVAL);
+	assert_non_null(strstr(srdma_relay_why(p.side[0].relay),
+			       "at most 131072 more"));
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
+	assert_int_equal(reset(0, 2 * SRDMA_MAX_RING), -EINPROGRESS);
 	assert_int_equal(reset(0, 1), -EINPROGRESS);
 	assert_int_equal(reinit(0, 64), -EINVAL);
 	while (reset(0, 0))
