@@ -202,6 +202,7 @@ def host_vectors() -> dict[str, Any]:
         d = Descriptor(
             op,
             rng.choice((0, 1, 2, 3)),
+            0,
             *(rng.getrandbits(n) for n in (24, 64, 32, 30, 64, 32, 32, 64, 32)),
         )
         d = replace(d, qpn=0) if op == DescriptorOp.CREDIT else d
