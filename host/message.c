@@ -175,7 +175,9 @@ static int get_protection(struct srdma_protection *p, const cbor_item_t *item)
 
 static int get_bool(int *out, const cbor_item_t *item)
 {
-	if (!cbor_is_bool(item))
+	/* cbor_is_bool() must not be asked about a float. */
+	if (!cbor_isa_float_ctrl(item) || !cbor_float_ctrl_is_ctrl(item) ||
+	    !cbor_is_bool(item))
 		return -EPROTO;
 	*out = cbor_get_bool(item);
 	return 0;

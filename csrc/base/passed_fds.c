@@ -35,7 +35,7 @@ int srdma_passed_fds_take(struct msghdr *msg, int *fds, unsigned room,
 
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
-		n = take(c, fds + taken, room - taken, close_fd);
+		n = take(c, room ? fds + taken : NULL, room - taken, close_fd);
 		lost |= n > room - taken;
 		taken += n > room - taken ? room - taken : n;
 	}

@@ -231,6 +231,31 @@ static void test_fields_of_wrong_types(void **state)
 	expect_illegal(&w);
 }
 
+/* A float has the major type of true and false. */
+static void test_float_in_place_of_a_bool(void **state)
+{
+	static const uint8_t begin_of_map[] = "\xa2\x65"
+					      "event\x66"
+					      "opened\x67"
+					      "lasting";
+	static const uint8_t others[][9] = {
+		{ 0xf6 }, { 0xf7 }, { 0xf9 }, { 0xfa }, { 0xfb },
+	};
+	static const size_t lens[] = { 1, 1, 3, 5, 9 };
+	uint8_t bytes[sizeof(begin_of_map) - 1 + sizeof(others[0])];
+	struct srdma_agent_event e;
+
+	(void)state;
+	memcpy(bytes, begin_of_map, sizeof(begin_of_map) - 1);
+	for (size_t i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
+		memcpy(bytes + sizeof(begin_of_map) - 1, others[i], lens[i]);
+		assert_int_equal(
+			srdma_message_parse(&e, bytes,
+					    sizeof(begin_of_map) - 1 + lens[i]),
+			-EPROTO);
+	}
+}
+
 /* `address` of `listening` is [host, port], that of `refused` is a text. */
 static void test_address_of_a_refused_peer(void **state)
 {
@@ -336,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_bytes_that_are_no_map),
 		cmocka_unit_test(test_sizes_are_judged_first),
 		cmocka_unit_test(test_fields_of_wrong_types),
+		cmocka_unit_test(test_float_in_place_of_a_bool),
 		cmocka_unit_test(test_address_of_a_refused_peer),
 		cmocka_unit_test(test_identity),
 	};
