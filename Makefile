@@ -531,7 +531,9 @@ arm64-programs:
 ARM64_LONG := capability congestion_fair flips relay_fair relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
-ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))
+# qemu-user 7.2 has no preadv2() (event), and threads of its own (map).
+ARM64_UNFIT := event map
+ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG) $(ARM64_UNFIT),%/test_$(t).c),$(C_TEST_SRC))
 test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
 		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c

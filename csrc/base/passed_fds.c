@@ -59,14 +59,16 @@ static ssize_t receive(int fd, struct msghdr *msg, int flags)
 ssize_t srdma_passed_fds_receive(int fd, struct msghdr *msg,
 				 void (*close_fd)(int fd))
 {
-	struct msghdr none = { 0 };
+	char first; /* qemu-user receives nothing without a buffer */
+	struct iovec into = { &first, sizeof(first) };
+	struct msghdr rest = { .msg_iov = &into, .msg_iovlen = 1 };
 	const ssize_t n = receive(fd, msg, MSG_PEEK);
 	ssize_t r;
 
 	if (n < 0)
 		return n;
 	/* The kernel closes none of the files, because they are open here. */
-	r = msg->msg_flags & MSG_CTRUNC ? -EMFILE : receive(fd, &none, 0);
+	r = msg->msg_flags & MSG_CTRUNC ? -EMFILE : receive(fd, &rest, 0);
 	if (r >= 0)
 		return n;
 	srdma_passed_fds_take(msg, NULL, 0, close_fd);
