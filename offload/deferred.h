@@ -1,7 +1,8 @@
 /*
  * Responses that wait for the relay (docs/local-interface.md 3): REG_MR waits
- * until the memory of its process was probed, DEREG_MR, DESTROY, REVOKE and
- * WITHDRAW wait until their DMA has ended, WAIT until the QP is in RTS or ERR.
+ * until the memory of its process was probed, DEREG_MR, REPLACE, DESTROY, RESET,
+ * REVOKE and WITHDRAW wait until their DMA has ended, RESET also for descriptors,
+ * and WAIT until the QP is in RTS or ERR.
  */
 #ifndef OFFLOAD_DEFERRED_H
 #define OFFLOAD_DEFERRED_H
@@ -25,8 +26,8 @@ struct deferred {
 	uint32_t leg;
 	uint32_t number;		  /* QPN or key */
 	struct srdma_revoke_params range; /* REVOKE */
-	uint64_t
-		ticket; /* of REVOKE, WITHDRAW; descriptors of RESET; other key of REPLACE */
+	/* Of REVOKE, WITHDRAW; descriptors of RESET; other key of REPLACE. */
+	uint64_t ticket;
 	int first; /* set by deferred_add(): 1 if it ends or resets an object,
 		      and no other item that does is `first` */
 };

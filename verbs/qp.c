@@ -283,18 +283,22 @@ static int to_rtr(struct verbs_qp *qp)
 	return verbs_connect(qp);
 }
 
-static int to_error(struct verbs_qp *qp)
+/* The worker ends the QP, whose work requests complete. 0 or errno. */
+static int flush(struct verbs_qp *qp)
 {
-	int r;
+	int r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
 
-	if (qp->ud) {
-		verbs_ud_error(qp);
-		return 0;
-	}
-	r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
 	if (!r)
 		verbs_loss_known(qp);
 	return verbs_error(r);
+}
+
+static int to_error(struct verbs_qp *qp)
+{
+	if (!qp->ud)
+		return flush(qp);
+	verbs_ud_error(qp);
+	return 0;
 }
 
 /* Drops the completions of the QP that the program has not polled. */
@@ -304,19 +308,6 @@ static void drop_completions(struct verbs_qp *qp)
 	verbs_cq_drop((struct verbs_cq *)qp->ibv.send_cq, qp->ibv.qp_num);
 	verbs_cq_drop((struct verbs_cq *)qp->ibv.recv_cq, qp->ibv.qp_num);
 	verbs_event_drop(verbs_root_of(qp->ibv.context), &qp->last_wqe);
-}
-
-/* Ends the work of the QP. 0 or errno. */
-static int settle(struct verbs_qp *qp)
-{
-	int r;
-
-	if (qp->ud)
-		return verbs_error(verbs_ud_reset(qp));
-	r = srdma_qp_flush(qp->qp, SRDMA_REASON_FLUSHED);
-	if (!r)
-		verbs_loss_known(qp);
-	return verbs_error(r);
 }
 
 /* The worker makes the QP anew under its QPN, if the agent has released it
@@ -342,7 +333,7 @@ static int again(struct verbs_qp *qp)
  */
 static int to_reset(struct verbs_qp *qp)
 {
-	int err = settle(qp);
+	int err = qp->ud ? verbs_error(verbs_ud_reset(qp)) : flush(qp);
 
 	if (err)
 		return err;

@@ -48,6 +48,7 @@ static const char *const drop_texts[UD_DROPS] = {
 	[UD_DROP_BAD] = "messages of a peer are malformed",
 	[UD_DROP_QKEY] = "messages of a peer have another Q_Key",
 	[UD_DROP_SHORT] = "receives are too short",
+	[UD_DROP_EARLY] = "peers send too much before their keys are confirmed",
 };
 
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,

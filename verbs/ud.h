@@ -18,6 +18,8 @@ enum {
 	UD_SESSIONS_GID = 32, /* of them, begun by peers of one GID */
 	UD_SENDS = 128,	      /* messages of a session that are under way */
 	UD_RECVS = 128,	      /* messages of a UD QP that have arrived */
+	UD_RECVS_EARLY =
+		64, /* of them, of sessions whose keys are not confirmed */
 	UD_SLOT = UD_HEAD + UD_MTU,
 };
 
@@ -29,6 +31,7 @@ enum ud_drop {
 	UD_DROP_BAD,	    /* of a peer: malformed, or too long */
 	UD_DROP_QKEY,	    /* of a peer: another Q_Key */
 	UD_DROP_SHORT,	    /* of a peer: the receive is too short for it */
+	UD_DROP_EARLY, /* of peers: too many before the keys are confirmed */
 	UD_DROPS,
 };
 

@@ -47,13 +47,35 @@ static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc)
 	return 0;
 }
 
+/* 1: the session has keys, or had them when it ended. */
+static int has_keys(const struct ud_arrival *a)
+{
+	return !a->session || a->session->state == UD_UP;
+}
+
+/* 1 if the message may wait. Peers that do not confirm the keys leave slots to the
+ * other ones. Else it is counted. */
+static int has_place(struct verbs_ud *ud, const struct ud_session *s)
+{
+	uint32_t early = 0;
+
+	if (s->state == UD_UP)
+		return 1;
+	for (uint32_t i = 0; i < ud->arrivals.count; i++)
+		early += !has_keys(&ud->arrival[ud_ring_at(&ud->arrivals, i)]);
+	if (early < UD_RECVS_EARLY)
+		return 1;
+	ud_drop(ud, UD_DROP_EARLY, 1, NULL);
+	return 0;
+}
+
 void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 		     const struct srdma_wc *wc)
 {
 	struct ud_arrival *a;
 
 	if (wc->status != SRDMA_WC_SUCCESS || !ud->ready ||
-	    s->state == UD_FAILED || !is_legal(ud, wc)) {
+	    s->state == UD_FAILED || !is_legal(ud, wc) || !has_place(ud, s)) {
 		give_back(ud, (uint32_t)wc->wr_id);
 		return;
 	}
@@ -223,8 +245,8 @@ static void deliver(struct verbs_ud *ud, const struct ud_arrival *a)
 		verbs_ud_error(ud->qp);
 }
 
-/* Takes the first message whose session has keys, or had them when it ended. The
- * order of the others stays. 0: there is none. */
+/* Takes the first message whose session has keys. The order of the others stays.
+ * 0: there is none. */
 static int take(struct verbs_ud *ud, struct ud_arrival *out)
 {
 	struct ud_ring *ring = &ud->arrivals;
@@ -232,7 +254,7 @@ static int take(struct verbs_ud *ud, struct ud_arrival *out)
 
 	while (i < ring->count) {
 		*out = ud->arrival[ud_ring_at(ring, i)];
-		if (!out->session || out->session->state == UD_UP)
+		if (has_keys(out))
 			break;
 		i++;
 	}

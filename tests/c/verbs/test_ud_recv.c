@@ -175,6 +175,29 @@ static void test_session_without_keys_is_passed(void **state)
 }
 
 /* The QP of a failed session may live on while the worker does not answer. */
+/* Peers that do not confirm the keys leave half of the slots to the others. */
+static void test_places_of_sessions_without_keys(void **state)
+{
+	struct ud_session other = { .ud = &s.ud, .state = UD_KEYING };
+	const struct srdma_wc early = { .wr_id = 5,
+					.opcode = SRDMA_WC_RECV,
+					.byte_len = UD_HEAD + PAYLOAD };
+
+	(void)state;
+	ud_head_write(slots[5], QKEY);
+	for (int i = 0; i < UD_RECVS_EARLY; i++)
+		ud_recv_arrived(&s.ud, &other, &early);
+	assert_int_equal(drops[UD_DROP_EARLY], 0);
+	ud_recv_arrived(&s.ud, &other, &early);
+	assert_int_equal(drops[UD_DROP_EARLY], 1);
+	assert_int_equal(offered, 1 << 5);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	assert_int_equal(s.ud.arrivals.count, UD_RECVS_EARLY + 1);
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(memory[UD_GRH], 'a');
+}
+
 static void test_message_of_a_failed_session(void **state)
 {
 	(void)state;
@@ -266,6 +289,7 @@ int main(void)
 		TEST(test_receive_that_is_flushed_comes_back),
 		TEST(test_nothing_is_delivered_before_the_keys),
 		TEST(test_session_without_keys_is_passed),
+		TEST(test_places_of_sessions_without_keys),
 		TEST(test_message_of_a_failed_session),
 		TEST(test_end_of_a_session_without_keys),
 		TEST(test_end_of_a_session_with_keys),
