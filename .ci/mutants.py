@@ -31,7 +31,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PATCHES = ROOT / "tests/mutants"
 TREES = ROOT / "build/mutants"
-COPIED = ["Makefile", "include", "csrc", "host", "offload", "control", "verbs", "rdmacm", "tests/c", "bench"]
+SOURCES = ["include", "csrc", "host", "offload", "control", "verbs", "rdmacm", "tests/c", "bench"]
+COPIED = ["Makefile", *SOURCES]
 LIMIT = 60  # seconds of one test program
 MAKE = ["make", "--no-print-directory", "-s", "LTO=", "WHOLE="]
 # The environment of a `make mutants` would change the builds of the lanes: override it.
