@@ -16,7 +16,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 {
 	const int r = (int)syscall(SYS_clock_gettime, clock, now);
 
-	if (!r && clock == CLOCK_MONOTONIC)
+	if (!r && (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE))
 		now->tv_sec += shift;
 	return r;
 }

@@ -3,7 +3,8 @@
 #ifndef SRDMA_TESTS_SHIFTED_CLOCK_H
 #define SRDMA_TESTS_SHIFTED_CLOCK_H
 
-/* Seconds that CLOCK_MONOTONIC is ahead from now on. Timers are not shifted. */
+/* Seconds that CLOCK_MONOTONIC, and CLOCK_MONOTONIC_COARSE, are ahead from now on. Timers
+ * are not shifted. */
 void shift_clock(int seconds);
 
 #endif

@@ -174,7 +174,6 @@ static void test_session_without_keys_is_passed(void **state)
 	assert_int_equal(count, 2);
 }
 
-/* The QP of a failed session may live on while the worker does not answer. */
 /* Peers that do not confirm the keys leave half of the slots to the others. */
 static void test_places_of_sessions_without_keys(void **state)
 {
@@ -198,6 +197,7 @@ static void test_places_of_sessions_without_keys(void **state)
 	assert_int_equal(memory[UD_GRH], 'a');
 }
 
+/* The QP of a failed session may live on while the worker does not answer. */
 static void test_message_of_a_failed_session(void **state)
 {
 	(void)state;

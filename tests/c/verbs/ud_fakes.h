@@ -8,6 +8,7 @@ enum { SLOTS = UD_SENDS };
 
 static uint8_t slots[SLOTS][UD_SLOT];
 static uint64_t drops[UD_DROPS];
+static char cause[512]; /* of the last drop */
 static struct ibv_wc found;
 static int count, refusal, errors;
 static int64_t now;
@@ -33,7 +34,7 @@ void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
 	     const char *why)
 {
 	(void)ud;
-	(void)why;
+	strncpy(cause, why ? why : "", sizeof(cause) - 1);
 	drops[reason] += n;
 }
 
@@ -60,6 +61,7 @@ void *verbs_mr_at(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned access)
 static void reset_fakes(void)
 {
 	memset(drops, 0, sizeof(drops));
+	memset(cause, 0, sizeof(cause));
 	count = refusal = errors = 0;
 	now = 77;
 }
