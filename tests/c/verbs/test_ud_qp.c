@@ -20,7 +20,7 @@
 
 enum { DEPTH = 4, TEXT = 4096 };
 
-/* What the worker, the agent and the rest of the library are asked for. */
+/* Requests to the worker, to the agent and to the rest of the library. */
 enum step {
 	CREATE,
 	ALLOC,
@@ -494,7 +494,7 @@ static void destroy(struct ibv_qp *qp)
 	nothing_lives();
 }
 
-/* What the library writes to stderr meanwhile. */
+/* The function returns the text that the library writes to stderr meanwhile. */
 static const char *written(void (*act)(void *), void *arg)
 {
 	static char text[TEXT];
@@ -688,7 +688,7 @@ static void test_records_of_a_session(void **state)
 	destroy(qp);
 }
 
-/* Without the agent nobody may call. It is tried again each second. */
+/* Without the agent no peer may call. The library tries to serve each second. */
 static void test_agent_that_does_not_serve(void **state)
 {
 	struct ibv_qp *qp = create();

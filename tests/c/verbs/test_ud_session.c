@@ -18,7 +18,7 @@
 
 enum { PEER = 9, THEIRS = 77, TALK = 5, AGAIN_MS = 1000, KEYS_MS = 30000 };
 
-/* What the worker, the agent and the thread are asked for. */
+/* Requests to the worker, to the agent and to the thread. */
 enum step {
 	CREATE,
 	JOIN,
@@ -300,7 +300,7 @@ static int begin(void **state)
 	return 0;
 }
 
-/* Whatever happened, all that was made is ended. */
+/* The end of all sessions leaves no object, whatever a test did. */
 static int end(void **state)
 {
 	(void)state;
