@@ -17,6 +17,7 @@ enum {
 	VERBS_QP_BUCKETS = 256,
 	VERBS_BATCH = 64, /* completions taken at once */
 	VERBS_CQE_MAX = 1 << 20,
+	VERBS_UD_RECVS = 1 << 16, /* receives that a UD QP can have posted */
 	/* Records of a leg: the depths of all QPs of a PD. */
 	VERBS_RING = 16384,
 };

@@ -42,7 +42,7 @@ static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
 	const uint32_t recvs =
-		a->qp_type == IBV_QPT_UD ? VERBS_CQE_MAX : SRDMA_DEPTH_MAX;
+		a->qp_type == IBV_QPT_UD ? VERBS_UD_RECVS : SRDMA_DEPTH_MAX;
 
 	if (a->qp_type != IBV_QPT_RC && (a->qp_type != IBV_QPT_UD || a->srq))
 		return EOPNOTSUPP;
