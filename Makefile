@@ -600,7 +600,7 @@ RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1800 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
-test-rxe-job: native offload control attack run
+test-rxe-job: native offload control attack run host-tests
 	@$(IN_VM) $(RXE_JOB)
 test-rxe-faults: native offload
 	@$(IN_VM) $(RXE_FAULTS)

@@ -630,7 +630,8 @@ static void test_illegal_changes(void **state)
 
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
-int main(void)
+/* An argument is a pattern for the names of the tests to run. */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_lists),
@@ -650,5 +651,7 @@ int main(void)
 		TEST(test_illegal_retries),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, open_device, teardown);
 }

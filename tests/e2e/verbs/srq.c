@@ -426,7 +426,8 @@ static int setup_events(void **state)
 	return setup(state) || fcntl(ctx->async_fd, F_SETFL, O_NONBLOCK);
 }
 
-int main(void)
+/* An argument is a pattern for the names of the tests to run. */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attributes),
@@ -442,5 +443,7 @@ int main(void)
 			test_qp_that_ends_before_its_completions_are_polled),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, setup_events, teardown);
 }

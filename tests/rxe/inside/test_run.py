@@ -10,11 +10,27 @@ import pytest
 from srdma.demo.rxe_stage import RxeStage, worker_options
 from tests.e2e.agents import gid_hosts
 from tests.e2e.conftest import A, B
-from tests.e2e.test_run import LIBRARY, Hosts, needs
+from tests.e2e.test_run import LIBRARY, PROGRAMS, Hosts, ended, needs
 
 pytestmark = pytest.mark.skipif(
     not LIBRARY.exists(), reason="no build/run/libibverbs.so.1: make run"
 )
+
+# A program of tests/e2e/verbs, a test of it, and what no other test has over RDMA.
+FUNCTIONS = (
+    "ud test_peer_that_begins_again",  # sessions of UD QPs
+    "loopback test_lists",  # 28 SGEs
+    "loopback test_other_pd",  # REPLACE
+    "loopback test_reset",  # RESET, REINIT
+    "srq test_receives",  # SHARE
+)
+
+
+def all_functions() -> list[str]:
+    """The words of one command that runs them, until one fails."""
+    if not PROGRAMS.exists():
+        pytest.skip(f"no {PROGRAMS}: make host-tests")
+    return ["sh", "-ec", "\n".join(f"{PROGRAMS}/{words}" for words in FUNCTIONS)]
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +60,9 @@ def test_programs_run_protected(hosts: Hosts, words: str) -> None:
     for code, out in hosts.pair(words.split()):
         assert code == 0, out
     assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
+
+
+def test_functions(hosts: Hosts) -> None:
+    code, out = ended(hosts.start("a", all_functions()))
+    assert code == 0, out
+    assert out.count("[  PASSED  ] 1 test(s).") == len(FUNCTIONS), out

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +15,15 @@ import pytest
 
 import srdma
 from srdma import Access
-from srdma.demo.rxe_stage import RxeStage
+from srdma.demo.rxe_stage import RxeStage, worker_options
 from srdma.errors import Error, Timeout
-from tests.e2e.agents import start, until
+from tests.e2e.agents import PEER, Agent, start, until
 from tests.e2e.conftest import A, B, run
 from tests.e2e.nic import make_files
 from tests.e2e.small_nic import SmallNic, small_nic
+from tests.e2e.test_run import LIBRARY, ended
+from tests.ports import free_port
+from tests.rxe.inside.test_run import FUNCTIONS, all_functions
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 WAIT = 120
@@ -80,6 +85,17 @@ def test_data_of_two_hosts(nics: list[SmallNic]) -> None:
         nics[0].start()
 
 
+def remote_agent(
+    stack: contextlib.ExitStack, folder: Path, name: str, worker: Path, **options: str
+) -> Agent:
+    """An agent of the host whose programs may come back."""
+    agent = start(folder, name, worker, **options)  # type: ignore[arg-type]
+    stack.callback(agent.kill)
+    agent.change("worker =", "worker_remote = true\nworker =")
+    agent.restart(signal.SIGTERM)
+    return agent
+
+
 @pytest.mark.parametrize("who", ["srdma-control", "proxy"])
 def test_programs_come_back(nics: list[SmallNic], who: str) -> None:
     """One end of the control link starts again while requests go on. The agent comes back too."""
@@ -87,10 +103,7 @@ def test_programs_come_back(nics: list[SmallNic], who: str) -> None:
         pds, proxies = [], []
         for name, nic in zip("ab", nics, strict=True):
             proxies.append(nic.proxy())
-            agent = start(nic.folder, name, proxies[-1].socket)
-            stack.callback(agent.kill)
-            agent.change("worker =", "worker_remote = true\nworker =")
-            agent.restart(signal.SIGTERM)
+            agent = remote_agent(stack, nic.folder, name, proxies[-1].socket)
             worker = proxies[-1].socket
             ctx = stack.enter_context(srdma.Context(worker, agent=agent.socket, timeout=WAIT))
             assert not ctx.remote
@@ -122,3 +135,34 @@ def until_made(pd: srdma.PD) -> srdma.MR:
     while True:
         with contextlib.suppress(Timeout):
             return pd.alloc(8192)
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="no build/run/libibverbs.so.1: make run")
+def test_unmodified_programs(stage: RxeStage, tmp_path: Path) -> None:
+    """`srdma run` on such a host: the control link carries what functions of verbs need
+    (docs/run.md)."""
+    make_files(tmp_path)
+    nic_end, port = stage.ends[0], free_port()
+    options = [*worker_options(nic_end), "--gid", nic_end.address]
+    worker = stage.nics.launch("run-control", options).control
+    with small_nic(tmp_path, worker) as nic, contextlib.ExitStack() as stack:
+        proxy = nic.proxy().socket
+        own = {"listen": f"{nic_end.address}:{port}"}
+        own["peers"] = PEER.format(gid=nic_end.address, port=port, identity=A)
+        agent = remote_agent(stack, tmp_path, "a", proxy, **own)
+        config = tmp_path / "run.toml"
+        config.write_text(
+            f'worker = "{proxy}"\nagent = "{agent.socket}"\nidentity = "host-a"\n'
+            f'[[peer]]\ngid = "{nic_end.address}"\nallow = ["{A}"]\n'
+        )
+        config.chmod(0o600)
+        command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--"]
+        process = subprocess.Popen(
+            [*command, *all_functions()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        code, out = ended(process)
+    assert code == 0, out
+    assert out.count("[  PASSED  ] 1 test(s).") == len(FUNCTIONS), out
