@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -82,32 +83,32 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_cond_destroy(&cq->ibv.cond);
 	verbs_poll_free(cq->poll);
-	free(cq->wcs);
+	free(cq->cqes);
 	free(cq);
 	return 0;
 }
 
 /* --- the queue --------------------------------------------------------------------- */
 
-static struct ibv_wc *place(const struct verbs_cq *cq, uint32_t i)
+static struct verbs_cqe *place(const struct verbs_cq *cq, uint32_t i)
 {
-	return &cq->wcs[(cq->head + i) % cq->room];
+	return &cq->cqes[(cq->head + i) % cq->room];
 }
 
 /* Room for this many completions. 0 or ENOMEM. */
 static int grow(struct verbs_cq *cq, uint32_t room)
 {
-	struct ibv_wc *wcs;
+	struct verbs_cqe *cqes;
 
 	if (room <= cq->room)
 		return 0;
-	wcs = calloc(room, sizeof(*wcs));
-	if (!wcs)
+	cqes = calloc(room, sizeof(*cqes));
+	if (!cqes)
 		return ENOMEM;
 	for (uint32_t i = 0; i < cq->count; i++)
-		wcs[i] = *place(cq, i);
-	free(cq->wcs);
-	cq->wcs = wcs;
+		cqes[i] = *place(cq, i);
+	free(cq->cqes);
+	cq->cqes = cqes;
 	cq->room = room;
 	cq->head = 0;
 	return 0;
@@ -146,7 +147,7 @@ void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num)
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < cq->count; i++)
-		if (place(cq, i)->qp_num != qp_num)
+		if (place(cq, i)->wc.qp_num != qp_num)
 			*place(cq, kept++) = *place(cq, i);
 	cq->count = kept;
 }
@@ -159,12 +160,20 @@ void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num)
 
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc)
 {
+	struct verbs_cqe *e;
+
 	if (cq->count == cq->room) {
 		verbs_event_put(verbs_root_of(cq->ibv.context), &cq->overrun,
 				IBV_EVENT_CQ_ERR);
 		return;
 	}
-	*place(cq, cq->count++) = *wc;
+	e = place(cq, cq->count++);
+	e->wc = *wc;
+	if (cq->stamped)
+		e->stamp = (struct verbs_stamp){
+			.raw = verbs_clock_ns(CLOCK_MONOTONIC),
+			.wall = verbs_clock_ns(CLOCK_REALTIME),
+		};
 	verbs_channel_note(cq, wc);
 }
 
@@ -231,10 +240,10 @@ void verbs_collect(struct verbs_root *root)
 	verbs_ud_progress(root);
 }
 
-int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+int verbs_cq_poll(struct verbs_cq *cq, int n, struct ibv_wc *wc,
+		  struct verbs_stamp *stamp)
 {
-	struct verbs_cq *cq = (struct verbs_cq *)ibv;
-	struct verbs_root *root = verbs_root_of(ibv->context);
+	struct verbs_root *root = verbs_root_of(cq->ibv.context);
 	int got = 0, yields;
 
 	if (n < 0)
@@ -243,7 +252,11 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	if (cq->count < (uint32_t)n)
 		verbs_collect(root);
 	for (; got < n && cq->count; got++) {
-		wc[got] = *place(cq, 0);
+		const struct verbs_cqe *e = place(cq, 0);
+
+		wc[got] = e->wc;
+		if (stamp)
+			*stamp = e->stamp;
 		cq->head = (cq->head + 1) % cq->room;
 		cq->count--;
 	}
@@ -253,4 +266,9 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	if (yields)
 		sched_yield(); /* the worker may need this core */
 	return got;
+}
+
+int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	return verbs_cq_poll((struct verbs_cq *)cq, n, wc, NULL);
 }

@@ -9,9 +9,16 @@
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 
+enum {
+	TIME_STAMPS = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+		      IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+	FIELDS = IBV_WC_STANDARD_FLAGS | TIME_STAMPS,
+};
+
 struct verbs_poll {
 	pthread_mutex_t lock;
 	struct ibv_wc wc; /* the current completion */
+	struct verbs_stamp stamp;
 };
 
 _Static_assert(offsetof(struct ibv_cq, async_events_completed) ==
@@ -27,12 +34,12 @@ static struct verbs_poll *poll_of(struct ibv_cq_ex *ex)
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-	struct ibv_wc *wc = &poll_of(ex)->wc;
+	struct verbs_poll *p = poll_of(ex);
 
-	if (verbs_poll_cq(ibv_cq_ex_to_cq(ex), 1, wc) != 1)
+	if (verbs_cq_poll((struct verbs_cq *)ex, 1, &p->wc, &p->stamp) != 1)
 		return ENOENT;
-	ex->wr_id = wc->wr_id;
-	ex->status = wc->status;
+	ex->wr_id = p->wc.wr_id;
+	ex->status = p->wc.status;
 	return 0;
 }
 
@@ -61,19 +68,21 @@ static void end_poll(struct ibv_cq_ex *ex)
 #define READ(TYPE, NAME, FIELD)                                                \
 	static TYPE read_##NAME(struct ibv_cq_ex *ex)                          \
 	{                                                                      \
-		return poll_of(ex)->wc.FIELD;                                  \
+		return poll_of(ex)->FIELD;                                     \
 	}
 
-READ(enum ibv_wc_opcode, opcode, opcode)
-READ(uint32_t, vendor_err, vendor_err)
-READ(uint32_t, byte_len, byte_len)
-READ(__be32, imm_data, imm_data)
-READ(uint32_t, qp_num, qp_num)
-READ(uint32_t, src_qp, src_qp)
-READ(unsigned, wc_flags, wc_flags)
-READ(uint32_t, slid, slid)
-READ(uint8_t, sl, sl)
-READ(uint8_t, dlid_path_bits, dlid_path_bits)
+READ(enum ibv_wc_opcode, opcode, wc.opcode)
+READ(uint32_t, vendor_err, wc.vendor_err)
+READ(uint32_t, byte_len, wc.byte_len)
+READ(__be32, imm_data, wc.imm_data)
+READ(uint32_t, qp_num, wc.qp_num)
+READ(uint32_t, src_qp, wc.src_qp)
+READ(unsigned, wc_flags, wc.wc_flags)
+READ(uint32_t, slid, wc.slid)
+READ(uint8_t, sl, wc.sl)
+READ(uint8_t, dlid_path_bits, wc.dlid_path_bits)
+READ(uint64_t, completion_ts, stamp.raw)
+READ(uint64_t, completion_wallclock_ns, stamp.wall)
 
 static void set_functions(struct ibv_cq_ex *ex)
 {
@@ -90,6 +99,8 @@ static void set_functions(struct ibv_cq_ex *ex)
 	ex->read_slid = read_slid;
 	ex->read_sl = read_sl;
 	ex->read_dlid_path_bits = read_dlid_path_bits;
+	ex->read_completion_ts = read_completion_ts;
+	ex->read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
 
 /* --- life ------------------------------------------------------------------------ */
@@ -108,7 +119,7 @@ static int check(const struct ibv_cq_init_attr_ex *attr)
 
 	if ((mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS |
 				IBV_CQ_INIT_ATTR_MASK_PD)) ||
-	    (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) ||
+	    (attr->wc_flags & ~(uint64_t)FIELDS) ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
 		return EOPNOTSUPP;
 	if (mask & IBV_CQ_INIT_ATTR_MASK_PD && !is_domain(attr->parent_domain))
@@ -136,6 +147,7 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context,
 	}
 	verbs_check_lock_init(&p->lock);
 	cq->poll = p;
+	cq->stamped = (attr->wc_flags & TIME_STAMPS) != 0;
 	set_functions(&cq->ex);
 	return &cq->ex;
 }

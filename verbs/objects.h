@@ -7,6 +7,7 @@
 #define VERBS_OBJECTS_H
 
 #include <infiniband/verbs.h>
+#include <time.h>
 
 #include "host/objects.h"
 #include "srdma/connection.h"
@@ -97,6 +98,17 @@ struct verbs_channel {
 	int wake; /* eventfd: a completion of an armed CQ was taken */
 };
 
+/* When a completion got into its CQ, ns: of CLOCK_MONOTONIC and of CLOCK_REALTIME. 0 in
+ * a CQ without time stamps. */
+struct verbs_stamp {
+	uint64_t raw, wall;
+};
+
+struct verbs_cqe {
+	struct ibv_wc wc;
+	struct verbs_stamp stamp;
+};
+
 struct verbs_cq {
 	/* The fields of ibv_cq are the first ones of ibv_cq_ex. */
 	union {
@@ -108,7 +120,8 @@ struct verbs_cq {
 	unsigned users; /* queues of QPs, also of QPs in RESET that have none */
 	/* Completions that were taken from a leg for this CQ: a ring with room
 	 * for all queues that complete here, and for cqe. */
-	struct ibv_wc *wcs;
+	struct verbs_cqe *cqes;
+	int stamped; /* 1: completions get time stamps */
 	struct verbs_event overrun;
 	uint32_t reported; /* asynchronous events that were read */
 	uint32_t room, head, count, queues;
@@ -170,6 +183,9 @@ void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num);
 void verbs_cq_leave(struct verbs_cq *cq, uint32_t depth, uint32_t qp_num);
 /* Drops the completion if the CQ is full, which is reported as an event. */
 void verbs_cq_put(struct verbs_cq *cq, const struct ibv_wc *wc);
+/* As ibv_poll_cq(). stamp: of the last completion; NULL: it is not needed. */
+int verbs_cq_poll(struct verbs_cq *cq, int n, struct ibv_wc *wc,
+		  struct verbs_stamp *stamp);
 /* Takes what has arrived on a leg. */
 void verbs_collect_leg(struct verbs_root *root, struct srdma_pd *pd);
 /* Takes what has arrived on all legs. */
@@ -217,6 +233,8 @@ int verbs_query_device_ex(struct ibv_context *context,
 			  struct ibv_device_attr_ex *attr, size_t size);
 int verbs_query_rt_values(struct ibv_context *context,
 			  struct ibv_values_ex *values);
+/* Nanoseconds of a clock. */
+uint64_t verbs_clock_ns(clockid_t clock);
 
 /* --- channel.c ---------------------------------------------------------------- */
 

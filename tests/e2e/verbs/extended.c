@@ -10,13 +10,18 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { REMOTE = 2048, IMM = 0x1234, LONG = 449 };
+
+#define NS_PER_S 1000000000ull
+#define HOUR_NS	 (3600 * NS_PER_S)
 
 struct pair {
 	struct ibv_cq_ex *cq;
 	struct ibv_qp *qp[2];
 	struct ibv_mr *mr;
+	uint64_t before; /* device clock, before the CQ was polled */
 };
 
 static struct ibv_cq_init_attr_ex cq_attr(void)
@@ -114,6 +119,8 @@ static void test_device(void **state)
 			 ibv_get_device_guid(ctx->device));
 	assert_int_equal(attr.odp_caps.general_caps, 0);
 	assert_int_equal(attr.max_dm_size, 0);
+	assert_int_equal(attr.hca_core_clock, 1000000); /* kHz */
+	assert_true(attr.completion_timestamp_mask == UINT64_MAX);
 	assert_int_equal(ibv_query_device_ex(ctx, &later, &attr), EINVAL);
 	assert_int_equal(ibv_query_rt_values_ex(ctx, &before), 0);
 	assert_int_equal(ibv_query_rt_values_ex(ctx, &after), 0);
@@ -196,8 +203,7 @@ static void test_illegal_cqs(void **state)
 	REFUSE_CQ(EINVAL, attr.cqe = 0);
 	REFUSE_CQ(EINVAL, attr.cqe = (1 << 20) + 1);
 	REFUSE_CQ(EINVAL, attr.comp_vector = 1);
-	REFUSE_CQ(EOPNOTSUPP,
-		  attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+	REFUSE_CQ(EOPNOTSUPP, attr.wc_flags |= IBV_WC_EX_WITH_TM_INFO);
 	REFUSE_CQ(EOPNOTSUPP, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD << 1);
 	REFUSE_CQ(EINVAL, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD);
 	REFUSE_CQ(EINVAL, attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
@@ -538,6 +544,80 @@ static void test_polling(void **state)
 	close_pair(&p);
 }
 
+static uint64_t device_clock(void)
+{
+	struct ibv_values_ex now = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+
+	assert_int_equal(ibv_query_rt_values_ex(ctx, &now), 0);
+	return (uint64_t)now.raw_clock.tv_nsec;
+}
+
+/* A CQ with these fields gets DEPTH completions, one of which is current then. */
+static void fill(struct pair *p, uint64_t fields)
+{
+	struct ibv_cq_init_attr_ex attr = cq_attr();
+	struct ibv_qp_init_attr_ex init;
+	struct ibv_poll_cq_attr poll = { 0 };
+	struct ibv_cq *other;
+	struct ibv_wc wc;
+
+	attr.wc_flags |= fields;
+	p->cq = ibv_create_cq_ex(ctx, &attr);
+	assert_non_null(p->cq);
+	other = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	assert_non_null(other);
+	init = qp_attr(p);
+	p->qp[0] = ibv_create_qp_ex(ctx, &init);
+	assert_non_null(p->qp[0]);
+	assert_int_equal(to_init(p->qp[0]), 0);
+	assert_int_equal(to(p->qp[0], IBV_QPS_ERR), 0);
+	build(ibv_qp_to_qp_ex(p->qp[0]), DEPTH);
+	assert_int_equal(ibv_wr_complete(ibv_qp_to_qp_ex(p->qp[0])), 0);
+	/* The poll of any CQ takes them from the leg. */
+	assert_int_equal(ibv_poll_cq(other, 1, &wc), 0);
+	assert_int_equal(ibv_destroy_cq(other), 0);
+	p->before = device_clock();
+	assert_int_equal(ibv_start_poll(p->cq, &poll), 0);
+}
+
+static void empty(struct pair *p)
+{
+	ibv_end_poll(p->cq);
+	assert_int_equal(ibv_destroy_qp(p->qp[0]), 0);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(p->cq)), 0);
+}
+
+static void test_time_stamps(void **state)
+{
+	const uint64_t begin = device_clock();
+	const uint64_t wall = (uint64_t)time(NULL) * NS_PER_S;
+	uint64_t last = begin;
+	struct pair p;
+
+	(void)state;
+	fill(&p, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+	for (int i = 0; i < DEPTH; i++) {
+		const uint64_t stamp = ibv_wc_read_completion_ts(p.cq);
+		const uint64_t at = ibv_wc_read_completion_wallclock_ns(p.cq);
+
+		assert_true(stamp >= last);
+		assert_true(stamp <= p.before); /* not of this poll */
+		assert_true(at - wall < HOUR_NS);
+		last = stamp;
+		assert_int_equal(ibv_next_poll(p.cq),
+				 i < DEPTH - 1 ? 0 : ENOENT);
+	}
+	empty(&p);
+	fill(&p, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+	assert_true(ibv_wc_read_completion_wallclock_ns(p.cq) - wall < HOUR_NS);
+	empty(&p);
+	fill(&p, 0);
+	assert_int_equal(ibv_wc_read_completion_ts(p.cq), 0);
+	assert_int_equal(ibv_wc_read_completion_wallclock_ns(p.cq), 0);
+	empty(&p);
+}
+
 /* Fills the send CQ of a QP in ERR, whose completions are taken by polls of the
  * other CQ. */
 static void flush_into(struct ibv_qp *qp, int rounds)
@@ -747,6 +827,7 @@ int main(void)
 		cmocka_unit_test(test_batch_is_posted_as_a_whole),
 		cmocka_unit_test(test_long_batch),
 		cmocka_unit_test(test_polling),
+		cmocka_unit_test(test_time_stamps),
 		cmocka_unit_test(test_overrun),
 		cmocka_unit_test(test_polling_locks_the_cq),
 		cmocka_unit_test(test_sends),
