@@ -342,6 +342,7 @@ $(NIC_PROGRAMS): %: %.o
 
 $(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/verbs/test_policy: $(BUILD)/verbs/policy.o
+$(BUILD)/tests/c/verbs/test_attr: $(patsubst %,$(BUILD)/verbs/%.o,attr transport)
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(BUILD)/tests/c/verbs/test_map: $(BUILD)/verbs/map.o
 $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o

@@ -5,8 +5,6 @@
 #include "verbs/verbs.h"
 
 enum {
-	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		 IBV_ACCESS_REMOTE_ATOMIC,
 	LEAST_LIMIT_MS = 30000, /* keys for the QP are made meanwhile */
 	MOST_TIMEOUT = 31,	/* 5 bits */
 	MOST_RETRIES = 7,	/* 3 bits; of rnr_retry: endless */
@@ -44,10 +42,12 @@ static uint32_t grace_of(const struct ibv_qp_attr *a)
 
 int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *a, int mask)
 {
-	const int limits = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
-	struct srdma_qp_change change = { .access =
-						  a->qp_access_flags & REMOTE };
+	const struct verbs_transport *t = qp->transport;
+	struct srdma_qp_change change = { .access = a->qp_access_flags &
+						    t->rights };
 
+	if (mask & t->absent)
+		return EINVAL;
 	if (a->timeout > MOST_TIMEOUT || a->retry_cnt > MOST_RETRIES ||
 	    a->rnr_retry > MOST_RETRIES)
 		return EINVAL;
@@ -55,7 +55,7 @@ int verbs_attr_tell(struct verbs_qp *qp, const struct ibv_qp_attr *a, int mask)
 	change.grace_ms = grace_of(a);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		change.fields |= SRDMA_QP_FIELD_ACCESS;
-	if (mask & limits)
+	if (mask & t->limits)
 		change.fields |= SRDMA_QP_FIELD_TIMEOUT | SRDMA_QP_FIELD_GRACE;
 	return change.fields ? verbs_error(srdma_change_qp(qp->qp, &change))
 			     : 0;

@@ -143,6 +143,8 @@ static struct ibv_send_wr *add(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 
 	if (err)
 		fail(b, err);
+	if (!verbs_transport_has(((struct verbs_qp *)ex)->transport, opcode))
+		fail(b, EINVAL);
 	b->n += !err;
 	w = &b->works[b->n - 1];
 	w->wr = (struct ibv_send_wr){ .wr_id = ex->wr_id,

@@ -13,6 +13,7 @@
 #include "srdma/connection.h"
 #include "verbs/map.h"
 #include "verbs/policy.h"
+#include "verbs/transport.h"
 
 enum {
 	VERBS_QP_BUCKETS = 256,
@@ -145,6 +146,7 @@ struct verbs_qp {
 		struct ibv_qp ibv;
 		struct ibv_qp_ex ex;
 	};
+	const struct verbs_transport *transport;
 	struct verbs_batch *batch; /* NULL: it has no functions ibv_wr_*() */
 	struct verbs_qp *next;	   /* in the bucket */
 	struct srdma_qp *qp;

@@ -5,7 +5,7 @@
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 
-/* By enum ibv_wr_opcode; 0: there is none. */
+/* By enum ibv_wr_opcode. */
 static const uint8_t opcodes[] = {
 	[IBV_WR_RDMA_WRITE] = SRDMA_WR_RDMA_WRITE,
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = SRDMA_WR_RDMA_WRITE_WITH_IMM,
@@ -45,7 +45,7 @@ static unsigned flags_of(const struct verbs_qp *qp, unsigned flags)
 static int convert(const struct verbs_qp *qp, const struct ibv_send_wr *from,
 		   struct srdma_send_wr *to)
 {
-	if (from->opcode >= sizeof(opcodes) || !opcodes[from->opcode] ||
+	if (!verbs_transport_has(qp->transport, from->opcode) ||
 	    from->num_sge > (int)qp->cap.max_send_sge)
 		return EINVAL;
 	*to = (struct srdma_send_wr){

@@ -44,7 +44,8 @@ static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 	const uint32_t recvs =
 		a->qp_type == IBV_QPT_UD ? VERBS_UD_RECVS : SRDMA_DEPTH_MAX;
 
-	if (a->qp_type != IBV_QPT_RC && (a->qp_type != IBV_QPT_UD || a->srq))
+	if (!verbs_transport_of(a->qp_type) ||
+	    (a->qp_type == IBV_QPT_UD && a->srq))
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
 	    cap->max_recv_wr > recvs || cap->max_send_sge > SRDMA_SGE_MAX ||
@@ -220,6 +221,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 				   .srq = init->srq,
 				   .state = IBV_QPS_RESET,
 				   .qp_type = init->qp_type };
+	qp->transport = verbs_transport_of(init->qp_type);
 	set_depths(qp, &init->cap);
 	qp->last_wqe.event.element.qp = &qp->ibv;
 	qp->sq_sig_all = init->sq_sig_all;
@@ -394,6 +396,14 @@ static const struct transition ud_transitions[] = {
 	{ IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, nothing },
 };
 
+/* UC QPs need no attributes of retries and READs. */
+static const struct transition uc_transitions[] = {
+	{ IBV_QPS_INIT, IBV_QPS_RTR,
+	  IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+	  to_rtr },
+	{ IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, nothing },
+};
+
 static const struct transition *find_in(const struct transition *t, size_t n,
 					enum ibv_qp_state from,
 					enum ibv_qp_state to)
@@ -410,11 +420,12 @@ static const struct transition *find_in(const struct transition *t, size_t n,
 static const struct transition *find(const struct verbs_qp *qp,
 				     enum ibv_qp_state to)
 {
-	const struct transition *t =
-		qp->ibv.qp_type == IBV_QPT_UD
-			? FIND_IN(ud_transitions, qp->ibv.state, to)
-			: NULL;
+	const struct transition *t = NULL;
 
+	if (qp->ibv.qp_type == IBV_QPT_UD)
+		t = FIND_IN(ud_transitions, qp->ibv.state, to);
+	if (qp->ibv.qp_type == IBV_QPT_UC)
+		t = FIND_IN(uc_transitions, qp->ibv.state, to);
 	return t ? t : FIND_IN(transitions, qp->ibv.state, to);
 }
 

@@ -7,21 +7,17 @@
 enum {
 	KNOWN = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
 		IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-	OPERATIONS = IBV_QP_EX_WITH_RDMA_WRITE |
-		     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-		     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-		     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 };
 
 static int check(const struct ibv_qp_init_attr_ex *attr)
 {
+	const struct verbs_transport *t = verbs_transport_of(attr->qp_type);
 	const uint32_t mask = attr->comp_mask;
 
-	if ((mask & ~(uint32_t)KNOWN) ||
+	if (!t || (mask & ~(uint32_t)KNOWN) ||
 	    (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags) ||
 	    (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
-	     attr->send_ops_flags & ~(uint64_t)OPERATIONS))
+	     attr->send_ops_flags & ~t->operations))
 		return EOPNOTSUPP;
 	return mask & IBV_QP_INIT_ATTR_PD && attr->pd ? 0 : EINVAL;
 }

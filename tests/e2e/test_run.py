@@ -138,6 +138,8 @@ def needs(program: str, package: str = "perftest ibverbs-utils") -> None:
         "ibv_rc_pingpong -e -g 0 -n 50",
         "ibv_srq_pingpong -g 0 -q 1 -n 50",
         "ibv_ud_pingpong -g 0 -n 50",
+        "ibv_uc_pingpong -g 0 -n 50",
+        "ib_write_bw -c UC -n 100",
         "ib_send_bw -c UD -s 4096 -n 500",
         "ib_send_lat -c UD -n 100",
     ],
@@ -149,15 +151,16 @@ def test_programs_run_protected(hosts: Hosts, words: str) -> None:
 # Options that each program of perftest has.
 BANDWIDTH, LATENCY = ("", "-q 8", "-b", "-D 2"), ("", "-D 2")
 UD = ("-c UD -e -n 500", "-c UD -D 2")
+UC = ("-c UC -a -n 50", "-c UC -D 2")
 UD_BANDWIDTH = (*UD, "-c UD -b -s 1024 -n 500", "-c UD -q 8 -n 500", "-c UD -I 64 -s 64 -n 500")
 PERFTEST = {
-    "ib_write_bw": (*BANDWIDTH, "-a -n 50", "-I 64"),
+    "ib_write_bw": (*BANDWIDTH, *UC, "-a -n 50", "-I 64"),
     "ib_read_bw": (*BANDWIDTH, "-a -n 50", "-e"),
-    "ib_send_bw": (*BANDWIDTH, *UD_BANDWIDTH, "-a -n 50", "-e", "-I 64"),
+    "ib_send_bw": (*BANDWIDTH, *UC, *UD_BANDWIDTH, "-a -n 50", "-e", "-I 64"),
     "ib_atomic_bw": (*BANDWIDTH, "-e"),
-    "ib_write_lat": (*LATENCY, "-a -n 50", "-I 64"),
+    "ib_write_lat": (*LATENCY, *UC, "-a -n 50", "-I 64"),
     "ib_read_lat": (*LATENCY, "-a -n 50", "-e"),
-    "ib_send_lat": (*LATENCY, *UD, "-a -n 50", "-e", "-I 64"),
+    "ib_send_lat": (*LATENCY, *UC, *UD, "-a -n 50", "-e", "-I 64"),
     "ib_atomic_lat": (*LATENCY, "-e"),
 }
 
@@ -208,7 +211,7 @@ def test_device_is_shown(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq", "ud"])
+@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq", "ud", "uc"])
 def test_functions(hosts: Hosts, name: str, mapped: bool) -> None:
     program, hosts = PROGRAMS / name, replace(hosts, map_memory=mapped)
     if not program.exists():

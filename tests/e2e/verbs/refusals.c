@@ -167,7 +167,7 @@ static void test_illegal_queues(void **state)
 		init.FIELD = VALUE;                                            \
 		refuse_qp(init, ERR);                                          \
 	} while (0)
-	REFUSE(EOPNOTSUPP, qp_type, IBV_QPT_UC);
+	REFUSE(EOPNOTSUPP, qp_type, IBV_QPT_XRC_SEND);
 	REFUSE(EINVAL, cap.max_send_sge, 29);
 	REFUSE(EINVAL, cap.max_recv_sge, 29);
 	REFUSE(EINVAL, cap.max_send_wr, 4097);
