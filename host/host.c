@@ -295,6 +295,8 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	d.consumed = (uint32_t)h->told;
 	if (wr->opcode == SRDMA_DESC_RECV)
 		d.flags |= SRDMA_DESC_SIGNALED;
+	if (wr->opcode == SRDMA_DESC_ATOMIC_WRITE)
+		d.opcode = SRDMA_DESC_WRITE;
 	if (behind && !wr->sges)
 		d.flags |= SRDMA_DESC_INLINE;
 	len = srdma_desc_encode(slot, &d);

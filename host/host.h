@@ -87,7 +87,8 @@ uint32_t srdma_host_shared(const struct srdma_host *h, uint32_t holder);
  * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
  * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no
  * remote memory, inline data on an opcode that sends none, an SGL on an opcode
- * that has none, or an atomic whose length or operands are not legal;
+ * that has none, an atomic whose length or operands are not legal, or an
+ * ATOMIC_WRITE whose length is not 8 or whose address is no multiple of 8;
  * -ENOTCONN: after srdma_host_fail().
  */
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,

@@ -29,7 +29,9 @@ _Static_assert((int)SRDMA_WR_RDMA_WRITE == (int)SRDMA_DESC_WRITE &&
 		       (int)SRDMA_WR_ATOMIC_CMP_AND_SWP ==
 			       (int)SRDMA_DESC_COMPARE_SWAP &&
 		       (int)SRDMA_WR_ATOMIC_FETCH_AND_ADD ==
-			       (int)SRDMA_DESC_FETCH_ADD,
+			       (int)SRDMA_DESC_FETCH_ADD &&
+		       (int)SRDMA_WR_ATOMIC_WRITE ==
+			       (int)SRDMA_DESC_ATOMIC_WRITE,
 	       "opcodes of descriptors");
 _Static_assert((int)SRDMA_SEND_SIGNALED == (int)SRDMA_DESC_SIGNALED &&
 		       (int)SRDMA_SEND_FENCE == (int)SRDMA_DESC_FENCE &&
@@ -322,7 +324,7 @@ static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
 	};
 
 	if ((wr->flags & ~known) || wr->opcode < SRDMA_WR_RDMA_WRITE ||
-	    wr->opcode > SRDMA_WR_ATOMIC_FETCH_AND_ADD)
+	    wr->opcode > SRDMA_WR_ATOMIC_WRITE)
 		return -EINVAL;
 	if (wr->opcode == SRDMA_WR_ATOMIC_CMP_AND_SWP) {
 		d.compare = wr->compare_add;

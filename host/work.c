@@ -23,6 +23,12 @@ static int check_behind(const struct srdma_desc *wr, const void *behind)
 	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
 }
 
+static int atomic_write_ok(const struct srdma_desc *wr)
+{
+	return wr->length == SRDMA_ATOMIC_LEN &&
+	       wr->remote_addr % SRDMA_ATOMIC_LEN == 0;
+}
+
 int srdma_work_check(const struct srdma_desc *wr, const void *behind)
 {
 	if (srdma_desc_wc_opcode(wr->opcode) < 0 ||
@@ -33,6 +39,8 @@ int srdma_work_check(const struct srdma_desc *wr, const void *behind)
 	if (wr->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;
 	if (srdma_desc_is_atomic(wr->opcode) && !srdma_desc_operands_ok(wr))
+		return -EINVAL;
+	if (wr->opcode == SRDMA_DESC_ATOMIC_WRITE && !atomic_write_ok(wr))
 		return -EINVAL;
 	return check_behind(wr, behind);
 }

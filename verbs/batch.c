@@ -80,7 +80,10 @@ static int check(const struct ibv_send_wr *wr)
 
 	for (int i = 0; i < wr->num_sge; i++)
 		length += wr->sg_list[i].length;
-	if (is_atomic(wr))
+	if (wr->opcode == IBV_WR_ATOMIC_WRITE &&
+	    wr->wr.rdma.remote_addr % SRDMA_ATOMIC_LEN)
+		return EINVAL;
+	if (wr->opcode == IBV_WR_ATOMIC_WRITE || is_atomic(wr))
 		return length == SRDMA_ATOMIC_LEN ? 0 : EINVAL;
 	return length > SRDMA_MESSAGE_MAX ? EMSGSIZE : 0;
 }
@@ -286,6 +289,18 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &buf);
 }
 
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey,
+			    uint64_t remote_addr, const void *atomic_wr)
+{
+	const struct ibv_data_buf value = {
+		.addr = (void *)(uintptr_t)atomic_wr,
+		.length = SRDMA_ATOMIC_LEN,
+	};
+
+	add_rdma(ex, IBV_WR_ATOMIC_WRITE, rkey, remote_addr);
+	wr_set_inline_data_list(ex, 1, &value);
+}
+
 /* --- what srdma does not have ------------------------------------------------------------ */
 
 static void refuse(struct ibv_qp_ex *ex)
@@ -333,15 +348,6 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah,
 	w->wr.wr.ud.ah = ah;
 	w->wr.wr.ud.remote_qpn = remote_qpn;
 	w->wr.wr.ud.remote_qkey = remote_qkey;
-}
-
-static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey,
-			    uint64_t remote_addr, const void *atomic_wr)
-{
-	(void)rkey;
-	(void)remote_addr;
-	(void)atomic_wr;
-	refuse(ex);
 }
 
 /* --- life -------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@ static const uint8_t opcodes[] = {
 	[IBV_WR_RDMA_READ] = SRDMA_WR_RDMA_READ,
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = SRDMA_WR_ATOMIC_CMP_AND_SWP,
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = SRDMA_WR_ATOMIC_FETCH_AND_ADD,
+	[IBV_WR_ATOMIC_WRITE] = SRDMA_WR_ATOMIC_WRITE,
 };
 
 /* Copies a list of SGEs. Returns it, or NULL if n is out of range. */

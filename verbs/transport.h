@@ -1,4 +1,4 @@
-/* What QPs of a type can do (docs/run.md 4). */
+/* Types of QPs: their requests, rights and attributes (docs/run.md 4). */
 #ifndef VERBS_TRANSPORT_H
 #define VERBS_TRANSPORT_H
 

@@ -187,6 +187,8 @@ int srdma_desc_wc_opcode(uint8_t opcode)
 	case SRDMA_DESC_SEND:
 	case SRDMA_DESC_SEND_IMM:
 		return SRDMA_WC_SEND;
+	case SRDMA_DESC_ATOMIC_WRITE:
+		return SRDMA_WC_ATOMIC_WRITE;
 	case SRDMA_DESC_RECV:
 		return SRDMA_WC_RECV;
 	default:

@@ -229,6 +229,8 @@ enum srdma_desc_op {
 	SRDMA_DESC_SEND_IMM = 5,
 	SRDMA_DESC_COMPARE_SWAP = 6,
 	SRDMA_DESC_FETCH_ADD = 7,
+	SRDMA_DESC_ATOMIC_WRITE =
+		8, /* of a program; its descriptor is a WRITE */
 	SRDMA_DESC_RECV = 16,
 	SRDMA_DESC_CREDIT = 17,
 };
@@ -281,6 +283,7 @@ static inline int srdma_desc_is_answered(uint8_t opcode)
 static inline int srdma_desc_names_memory(uint8_t opcode)
 {
 	return opcode == SRDMA_DESC_WRITE || opcode == SRDMA_DESC_WRITE_IMM ||
+	       opcode == SRDMA_DESC_ATOMIC_WRITE ||
 	       srdma_desc_is_answered(opcode);
 }
 

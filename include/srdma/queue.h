@@ -96,6 +96,9 @@ enum srdma_wr_opcode {
 	SRDMA_WR_SEND_WITH_IMM = 5,
 	SRDMA_WR_ATOMIC_CMP_AND_SWP = 6,
 	SRDMA_WR_ATOMIC_FETCH_AND_ADD = 7,
+	/* A WRITE of 8 bytes to an address that is a multiple of 8. They are
+	 * one step where an atomic is (docs/local-interface.md 4.4). */
+	SRDMA_WR_ATOMIC_WRITE = 8,
 };
 
 enum srdma_send_flags {
@@ -115,7 +118,8 @@ struct srdma_send_wr {
 	enum srdma_wr_opcode opcode;
 	unsigned flags; /* enum srdma_send_flags, or-ed */
 	/* Local memory: source of SEND and WRITE, destination of READ and
-	 * atomics. length: bytes, at most SRDMA_MESSAGE_MAX; of an atomic 8. */
+	 * atomics. length: bytes, at most SRDMA_MESSAGE_MAX; of an atomic, and
+	 * of ATOMIC_WRITE, 8. */
 	void *addr;
 	uint32_t length;
 	uint32_t lkey;

@@ -28,6 +28,7 @@ enum srdma_wc_opcode { /* values of enum ibv_wc_opcode */
 		       SRDMA_WC_RDMA_READ = 2,
 		       SRDMA_WC_COMP_SWAP = 3,
 		       SRDMA_WC_FETCH_ADD = 4,
+		       SRDMA_WC_ATOMIC_WRITE = 9,
 		       SRDMA_WC_RECV = 128,
 		       SRDMA_WC_RECV_RDMA_WITH_IMM = 129,
 		       /* The QP went to error; no work request completes. */

@@ -66,7 +66,7 @@ def test_no_test_fails(results: dict[str, Any]) -> None:
 
 def test_each_skipped_test_has_a_reason_of_the_documentation(results: dict[str, Any]) -> None:
     patterns = _reasons()
-    assert len(patterns) > 20
+    assert len(patterns) > 10
     unknown = {
         reason
         for reason in results["skipped"].values()
@@ -76,4 +76,4 @@ def test_each_skipped_test_has_a_reason_of_the_documentation(results: dict[str, 
 
 
 def test_the_suite_did_run(results: dict[str, Any]) -> None:
-    assert results["run"] - len(results["skipped"]) - len(results["failed"]) >= 87
+    assert results["run"] - len(results["skipped"]) - len(results["failed"]) >= 88

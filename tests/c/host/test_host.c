@@ -285,6 +285,38 @@ static void test_post_atomics(void **state)
 	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
 }
 
+/* The worker sees a WRITE; the program sees its own operation. */
+static void test_post_atomic_write(void **state)
+{
+	enum { ALL = SRDMA_DESC_LEN + SRDMA_ATOMIC_LEN };
+	struct nic *n = *state;
+	struct srdma_desc d, wr = { .opcode = SRDMA_DESC_ATOMIC_WRITE,
+				    .flags = SRDMA_DESC_SIGNALED,
+				    .qpn = QPN,
+				    .id = 3,
+				    .length = SRDMA_ATOMIC_LEN,
+				    .capability = 9,
+				    .remote_addr = 0x7f0000002000 };
+	struct srdma_record rec;
+
+	assert_int_equal(srdma_host_post(n->host, &wr, "12345678", n->slot),
+			 ALL);
+	assert_int_equal(srdma_desc_decode(&d, n->slot, ALL), 0);
+	assert_int_equal(d.opcode, SRDMA_DESC_WRITE);
+	assert_int_equal(d.length, SRDMA_ATOMIC_LEN);
+	complete(n, d.id, SRDMA_WC_RDMA_WRITE);
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.opcode, SRDMA_WC_ATOMIC_WRITE);
+	assert_int_equal(rec.id, 3);
+	wr.length = 7;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
+	wr.length = 9;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
+	wr.length = SRDMA_ATOMIC_LEN;
+	wr.remote_addr += 4;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
+}
+
 static void test_depth_per_queue(void **state)
 {
 	struct nic *n = *state;
@@ -740,6 +772,7 @@ int main(void)
 		TEST(test_post_refuses),
 		TEST(test_post_capability),
 		TEST(test_post_atomics),
+		TEST(test_post_atomic_write),
 		TEST(test_depth_per_queue),
 		TEST(test_shared_receives_end_in_any_order),
 		TEST(test_records_after_the_end_of_a_shared_queue),

@@ -113,6 +113,11 @@ static void test_mapped_region(void **state)
 		move_text(f, region, p.addr + 1, "text");
 		assert_memory_equal(memory + 5001, "text", 4);
 		move_text(f, region, p.addr + p.length - 4, "last");
+		for (uint64_t off = 0; off < 8;
+		     off++) { /* one of them is aligned */
+			move_text(f, region, p.addr + off, "8 bytes!");
+			assert_memory_equal(memory + 5000 + off, "8 bytes!", 8);
+		}
 		p.length++;
 		refuse_region(f, &p, -ERANGE);
 	}

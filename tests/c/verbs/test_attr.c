@@ -1,4 +1,4 @@
-/* What the worker is told about the attributes of a QP (verbs/attr.c). */
+/* The attributes of a QP that the worker is told (verbs/attr.c). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

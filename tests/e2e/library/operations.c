@@ -158,6 +158,25 @@ void test_atomics(void **state)
 	assert_int_equal(*number, 1000);
 }
 
+/* Where the bytes come from does not matter: a region, or a copy. */
+void test_atomic_writes(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_send_wr wr = pair_request(p, SRDMA_WR_ATOMIC_WRITE, 8);
+	uint64_t *from = p->a.memory.addr, *number = p->b.memory.addr;
+
+	*from = 0x0102030405060708;
+	pair_run(p, &wr, SRDMA_WC_ATOMIC_WRITE);
+	assert_true(*number == *from);
+	*from = 9;
+	wr.flags |= SRDMA_SEND_INLINE;
+	wr.remote_addr += 8;
+	pair_run(p, &wr, SRDMA_WC_ATOMIC_WRITE);
+	assert_int_equal(number[1], 9);
+	wr.remote_addr += 4;
+	assert_int_equal(srdma_post_send(p->a.qp, &wr, NULL), -EINVAL);
+}
+
 void test_existing_memory(void **state)
 {
 	struct pair *p = *state;

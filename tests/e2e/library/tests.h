@@ -12,6 +12,7 @@ void test_lists(void **state);
 void test_messages(void **state);
 void test_write_with_immediate_data(void **state);
 void test_atomics(void **state);
+void test_atomic_writes(void **state);
 void test_existing_memory(void **state);
 void test_fresh_memory(void **state);
 void test_many_requests(void **state);

@@ -22,6 +22,7 @@ int main(int argc, char **argv)
 		each(test_messages),
 		each(test_write_with_immediate_data),
 		each(test_atomics),
+		each(test_atomic_writes),
 		each(test_existing_memory),
 		each(test_fresh_memory),
 		each(test_many_requests),

@@ -41,7 +41,8 @@ static struct ibv_qp_init_attr_ex qp_attr(const struct pair *p)
 		.comp_mask =
 			IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+		.send_ops_flags =
+			IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_ATOMIC_WRITE,
 	};
 }
 
@@ -417,7 +418,9 @@ static void test_batches_that_fail(void **state)
 	REFUSE_BATCH(EOPNOTSUPP, ibv_wr_send_tso(ex, memory, 8, 8));
 	REFUSE_BATCH(EOPNOTSUPP, ibv_wr_set_ud_addr(ex, NULL, 1, 1));
 	REFUSE_BATCH(EOPNOTSUPP, ibv_wr_set_xrc_srqn(ex, 1));
-	REFUSE_BATCH(EOPNOTSUPP, ibv_wr_atomic_write(ex, 1, 1, memory));
+	REFUSE_BATCH(EINVAL, ibv_wr_atomic_write(ex, 1, 4, memory));
+	REFUSE_BATCH(EINVAL, ibv_wr_atomic_write(ex, 1, 8, memory);
+		     ibv_wr_set_inline_data(ex, memory, 7));
 	/* The first error counts. */
 	REFUSE_BATCH(EOPNOTSUPP, ibv_wr_local_inv(ex, 1);
 		     ibv_wr_set_inline_data(ex, memory, LONG));
@@ -811,6 +814,42 @@ static void test_remote_memory(void **state)
 	close_pair(&p);
 }
 
+static void test_atomic_writes(void **state)
+{
+	const uint64_t there = (uintptr_t)memory + REMOTE;
+	uint64_t *remote = (void *)(memory + REMOTE), value = 5;
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 8 };
+	struct ibv_send_wr *bad, wr = { .wr_id = 2,
+					.sg_list = &sge,
+					.num_sge = 1,
+					.opcode = IBV_WR_ATOMIC_WRITE,
+					.send_flags = IBV_SEND_SIGNALED };
+	struct ibv_qp_ex *ex;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p);
+	connect_pair(&p);
+	ex = begin(&p, 1);
+	ibv_wr_atomic_write(ex, p.mr->rkey, there, &value);
+	value = 0; /* it was copied */
+	finish(&p, 1, IBV_WC_ATOMIC_WRITE);
+	assert_int_equal(*remote, 5);
+	memory[0] = 6;
+	sge.lkey = p.mr->lkey;
+	wr.wr.rdma.rkey = p.mr->rkey;
+	wr.wr.rdma.remote_addr = there;
+	assert_int_equal(ibv_post_send(p.qp[0], &wr, &bad), 0);
+	expect(&p, 2, IBV_WC_ATOMIC_WRITE);
+	assert_int_equal(*remote, 6);
+	wr.wr.rdma.remote_addr++;
+	assert_int_equal(ibv_post_send(p.qp[0], &wr, &bad), EINVAL);
+	wr.wr.rdma.remote_addr--;
+	sge.length = 16;
+	assert_int_equal(ibv_post_send(p.qp[0], &wr, &bad), EINVAL);
+	close_pair(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -832,6 +871,7 @@ int main(void)
 		cmocka_unit_test(test_polling_locks_the_cq),
 		cmocka_unit_test(test_sends),
 		cmocka_unit_test(test_remote_memory),
+		cmocka_unit_test(test_atomic_writes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -206,6 +206,7 @@ static void test_refused_requests(void **state)
 		IBV_WR_RDMA_READ,
 		IBV_WR_ATOMIC_CMP_AND_SWP,
 		IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_ATOMIC_WRITE,
 		IBV_WR_SEND_WITH_INV,
 	};
 	struct ibv_qp_ex *ex;
@@ -235,6 +236,7 @@ static void test_refused_operations(void **state)
 		IBV_QP_EX_WITH_RDMA_READ,
 		IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
 		IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		IBV_QP_EX_WITH_ATOMIC_WRITE,
 	};
 	struct ibv_qp_init_attr_ex init = {
 		.qp_type = IBV_QPT_UC,
