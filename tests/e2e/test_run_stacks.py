@@ -217,8 +217,8 @@ BY_UCX = "--mca pml ucx -x " + WORKER.replace(" ", " -x ")
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("names", "options"),
-    [("aabb", BY_LIBFABRIC), ("aaaa", BY_LIBFABRIC), ("aabb", BY_UCX)],
-    ids=["two hosts", "one host", "two hosts by UCX"],
+    [("aabb", BY_LIBFABRIC), ("aaaa", BY_LIBFABRIC), ("aabb", BY_UCX), ("aaaa", BY_UCX)],
+    ids=["two hosts", "one host", "two hosts by UCX", "one host by UCX"],
 )
 def test_open_mpi(hosts: Hosts, tmp_path: Path, names: str, options: str) -> None:
     needs("mpirun", "openmpi-bin")

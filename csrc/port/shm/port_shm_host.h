@@ -20,8 +20,9 @@ struct srdma_shm_leg {
 struct srdma_shm_region {
 	struct srdma_region r;
 	struct srdma_shm map; /* at NULL: memory of the leg's process */
-	int opening;	      /* 1: the probe is under way */
+	int opening;	      /* 1: the probe has not ended */
 	int status;	      /* result of the probe */
+	struct srdma_shm_region *next_probe; /* that waits for a copy */
 };
 
 struct srdma_shm_host {

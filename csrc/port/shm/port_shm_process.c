@@ -18,6 +18,8 @@ struct srdma_shm_process {
 	uint64_t since;	     /* ns, of the last look that saw another progress,
 				or no task; 0: none has */
 	bool failed;	     /* a copy took too long */
+	struct srdma_shm_region *probes; /* that wait, the oldest first: all
+					    slots are used */
 	struct srdma_shm_task task[SRDMA_COPIER_SLOTS];
 };
 
@@ -190,11 +192,24 @@ void srdma_shm_process_clear(struct srdma_shm_host *h)
 		process_free(h, h->processes);
 }
 
+static void forget_probe(struct srdma_shm_process *process,
+			 const struct srdma_shm_region *region)
+{
+	struct srdma_shm_region **at = &process->probes;
+
+	while (*at && *at != region)
+		at = &(*at)->next_probe;
+	if (*at)
+		*at = region->next_probe;
+}
+
 void srdma_shm_process_forget(const struct srdma_shm_region *region)
 {
 	struct srdma_shm_process *process =
 		srdma_shm_leg_of(region->r.leg)->process;
 
+	if (process)
+		forget_probe(process, region);
 	for (uint32_t i = 0; process && i < SRDMA_COPIER_SLOTS; i++)
 		if (process->task[i].region == region)
 			process->task[i].region = NULL;
@@ -241,6 +256,39 @@ int srdma_shm_process_start(const struct srdma_shm_task *task)
 	process->task[process->end++ % SRDMA_COPIER_SLOTS] = *task;
 	task->leg->c.under_way++;
 	srdma_copier_put(process->copier);
+	return 0;
+}
+
+/* Starts as many probes that wait as there are free slots. */
+static void start_probes(struct srdma_shm_process *process)
+{
+	struct srdma_shm_region *region;
+
+	while ((region = process->probes)) {
+		if (srdma_shm_process_start(&(struct srdma_shm_task){
+			    .kind = SRDMA_SHM_PROBE,
+			    .leg = srdma_shm_leg_of(region->r.leg),
+			    .region = region,
+		    }))
+			return;
+		process->probes = region->next_probe;
+	}
+}
+
+int srdma_shm_process_probe(struct srdma_shm_region *region)
+{
+	struct srdma_shm_process *process =
+		srdma_shm_leg_of(region->r.leg)->process;
+	struct srdma_shm_region **at = &process->probes;
+
+	if (process->failed)
+		return -ETIMEDOUT;
+	while (*at)
+		at = &(*at)->next_probe;
+	region->opening = 1;
+	region->next_probe = NULL;
+	*at = region;
+	start_probes(process);
 	return 0;
 }
 
@@ -303,6 +351,7 @@ static int process_poll(struct srdma_shm_process *process,
 		if (!process->failed)
 			srdma_copier_take(process->copier);
 	}
+	start_probes(process);
 	return got;
 }
 
@@ -341,6 +390,10 @@ static void fail(struct srdma_shm_host *h, struct srdma_shm_process *process)
 {
 	process->failed = true;
 	srdma_copier_stop(process->copier);
+	for (; process->probes; process->probes = process->probes->next_probe) {
+		process->probes->status = -ETIMEDOUT;
+		process->probes->opening = 0;
+	}
 	for (struct srdma_shm_conn *c = h->p.conns; c; c = c->next)
 		if (srdma_shm_leg_of(&c->conn)->process == process)
 			srdma_shm_conn_end(c, -ETIMEDOUT);

@@ -59,6 +59,12 @@ void srdma_shm_process_forget(const struct srdma_shm_region *region);
  */
 int srdma_shm_process_start(const struct srdma_shm_task *task);
 
+/*
+ * Start the probe of a region whose leg has joined. It waits while all copies are
+ * under way; new DMA waits behind it. Returns 0 or -ETIMEDOUT, as above.
+ */
+int srdma_shm_process_probe(struct srdma_shm_region *region);
+
 /* Finish the tasks whose copies have been made: fills up to n events. */
 int srdma_shm_process_poll(struct srdma_shm_host *h, struct srdma_event *ev,
 			   int n);

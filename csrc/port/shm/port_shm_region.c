@@ -29,19 +29,14 @@ static int refuse(struct srdma_conn *leg, int err, const char *why)
 /* The probe goes ahead of all DMA of the region. */
 static int start_probe(struct srdma_conn *conn, struct srdma_shm_region *region)
 {
-	struct srdma_shm_leg *leg = srdma_shm_leg_of(conn);
-	int r = srdma_shm_process_join(leg);
+	int r = srdma_shm_process_join(srdma_shm_leg_of(conn));
 
 	if (r)
 		return r;
-	region->opening = 1;
-	r = srdma_shm_process_start(&(struct srdma_shm_task){
-		.kind = SRDMA_SHM_PROBE,
-		.leg = leg,
-		.region = region,
-	});
+	r = srdma_shm_process_probe(region);
 	return r ? refuse(conn, r,
-			  "the memory of this process is busy: try again later")
+			  "the memory of this process did not answer for 4 s: "
+			  "the leg has ended")
 		 : 0;
 }
 

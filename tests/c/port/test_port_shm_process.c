@@ -300,12 +300,65 @@ static void test_order_of_a_leg(void **state)
 	close(p.fd);
 }
 
-static void test_copies_are_limited(void **state)
+/* Reads one byte at addr until all copies are under way. */
+static void fill_copies(struct shm_leg *f, struct srdma_dma *dma)
+{
+	int r = 0, n = 0;
+
+	for (; !r; n += !r)
+		r = f->port->ops->read(dma);
+	assert_int_equal(r, -EAGAIN);
+	assert_int_equal(n, SRDMA_COPIER_SLOTS);
+}
+
+static void take_copies(struct shm_leg *f, int n)
+{
+	while (n) {
+		struct srdma_event ev = { 0 };
+
+		f->port->ops->poll(f->port, &ev, 1);
+		n -= ev.kind == SRDMA_EV_DMA_DONE;
+	}
+}
+
+/* A program that registers memory while it sends does not see an error. */
+static void test_probe_waits_for_a_copy(void **state)
+{
+	static uint8_t memory[8192];
+	struct shm_leg *f = *state;
+	struct srdma_region *first, *closed, *last;
+	struct srdma_dma dma = { .len = 1,
+				 .addr = (uintptr_t)memory,
+				 .buf = f->port->ops->buf_get(f->port) };
+
+	skip_without_process_vm();
+	assert_int_equal(open_region(f->leg, memory, 8192, &dma.region), 0);
+	assert_int_equal(shm_region_ready(f->port, dma.region), 0);
+	fill_copies(f, &dma);
+	assert_int_equal(open_region(f->leg, memory, 100, &first), 0);
+	assert_int_equal(open_region(f->leg, memory, 100, &closed), 0);
+	assert_int_equal(open_region(f->leg, memory, 100, &last), 0);
+	assert_int_equal(f->port->ops->region_ready(first), -EINPROGRESS);
+	f->port->ops->region_close(closed);
+	/* The copies that are free first are those of the probes. */
+	take_copies(f, 2);
+	assert_int_equal(f->port->ops->read(&dma), -EAGAIN);
+	take_copies(f, SRDMA_COPIER_SLOTS - 2);
+	assert_int_equal(shm_region_ready(f->port, first), 0);
+	assert_int_equal(shm_region_ready(f->port, last), 0);
+	f->port->ops->region_close(first);
+	f->port->ops->region_close(last);
+	f->port->ops->region_close(dma.region);
+	f->port->ops->buf_put(dma.buf);
+}
+
+/* The end of the process's legs ends the probe that waits. */
+static void test_probe_waits_behind_copies_that_block(void **state)
 {
 	struct shm_leg *f = *state;
+	struct srdma_region *waits, *late;
 	struct srdma_dma dma = { .len = 1 };
 	struct hostile h;
-	int r = 0, n = 0;
 
 	hostile_start(&h, 5);
 	h.leg = open_leg(f, h.pid);
@@ -314,18 +367,39 @@ static void test_copies_are_limited(void **state)
 	dma.region = h.region;
 	dma.addr = (uintptr_t)h.memory + MIDDLE;
 	dma.buf = f->port->ops->buf_get(f->port);
-	for (; !r; n += !r)
-		r = f->port->ops->read(&dma);
-	assert_int_equal(r, -EAGAIN);
-	assert_int_equal(n, SRDMA_COPIER_SLOTS);
+	fill_copies(f, &dma);
+	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &waits), 0);
+	pass(f, LIMIT_MS);
+	assert_int_equal(f->port->ops->region_ready(waits), -ETIMEDOUT);
+	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &late),
+			 -ETIMEDOUT);
+	assert_non_null(strstr(f->port->why, "did not answer for 4 s"));
+	take_copies(f, SRDMA_COPIER_SLOTS);
+	expect_down(f, h.leg);
+	hostile_end(&h);
+	f->port->ops->region_close(waits);
+	f->port->ops->region_close(h.region);
+	f->port->ops->close(h.leg);
+	f->port->ops->buf_put(dma.buf);
+}
+
+static void test_copies_are_limited(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_dma dma = { .len = 1 };
+	struct hostile h;
+
+	hostile_start(&h, 5);
+	h.leg = open_leg(f, h.pid);
+	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &h.region), 0);
+	assert_int_equal(shm_region_ready(f->port, h.region), 0);
+	dma.region = h.region;
+	dma.addr = (uintptr_t)h.memory + MIDDLE;
+	dma.buf = f->port->ops->buf_get(f->port);
+	fill_copies(f, &dma);
 	neighbour_goes_on(f);
 	hostile_end(&h);
-	while (n) {
-		struct srdma_event ev = { 0 };
-
-		f->port->ops->poll(f->port, &ev, 1);
-		n -= ev.kind == SRDMA_EV_DMA_DONE;
-	}
+	take_copies(f, SRDMA_COPIER_SLOTS);
 	f->port->ops->region_close(h.region);
 	f->port->ops->close(h.leg);
 }
@@ -691,6 +765,8 @@ int main(void)
 		WITH_LEG(test_probe_that_blocks),
 		WITH_LEG(test_dma_that_blocks),
 		WITH_LEG(test_order_of_a_leg),
+		WITH_LEG(test_probe_waits_for_a_copy),
+		WITH_LEG(test_probe_waits_behind_copies_that_block),
 		WITH_LEG(test_copies_are_limited),
 		WITH_LEG(test_copies_that_are_not_taken_end_nothing),
 		WITH_LEG(test_processes_are_limited),
