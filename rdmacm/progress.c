@@ -313,9 +313,20 @@ static void keyed(struct cm_id *id)
 		established(id);
 }
 
-static int64_t await_keys(struct cm_id *id)
+/* The state of the id's QP: 1: connected; 0: it has no keys yet; -errno. A QPN of
+ * the program may be that of no connected QP: then the talk is the connection. */
+static int link_of(const struct cm_id *id)
 {
 	const int link = srdma_private_link(id->rdma.verbs, id->qp_num);
+
+	if (link == -ENOENT || link == -ENOLINK)
+		return id->rdma.qp ? -ENOTCONN : 1;
+	return link;
+}
+
+static int64_t await_keys(struct cm_id *id)
+{
+	const int link = link_of(id);
 
 	if (link > 0) {
 		keyed(id);
@@ -332,7 +343,7 @@ static int64_t await_keys(struct cm_id *id)
 /* A talk was lost: its peer may be there still. */
 static int64_t await_end(struct cm_id *id)
 {
-	if (srdma_private_link(id->rdma.verbs, id->qp_num) >= 0)
+	if (link_of(id) >= 0)
 		return PARTED_LOOK_MS;
 	disconnected(id);
 	return INT64_MAX;

@@ -17,7 +17,9 @@ static int link_of(const struct verbs_qp *qp)
 {
 	if (!qp)
 		return -ENOENT;
-	if (!qp->connection || qp->peer_gone || qp->ibv.state == IBV_QPS_ERR)
+	if (!qp->connection)
+		return -ENOLINK;
+	if (qp->peer_gone || qp->ibv.state == IBV_QPS_ERR)
 		return -ENOTCONN;
 	return !qp->connecting;
 }

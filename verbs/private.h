@@ -20,8 +20,8 @@ void srdma_private_self(struct ibv_context *context,
 			struct srdma_private_self *self);
 
 /* The state of the connection of a QP that is in RTR or RTS. 1: it has keys;
- * 0: they are being made; -ENOENT: no such QP; -ENOTCONN: it has no connection,
- * or it had one that ended. */
+ * 0: they are being made; -ENOENT: no such QP; -ENOLINK: it has no connection;
+ * -ENOTCONN: it had one that ended. */
 int srdma_private_link(struct ibv_context *context, uint32_t qp_num);
 
 #endif

@@ -142,23 +142,28 @@ def test_ucp_operations(run_hosts: Hosts, words: str) -> None:
     _by_address_of_worker(run_hosts, words)
 
 
-# Endpoints by the address of a listener: TCP is for the messages that connect them.
-UCP = (
+# Endpoints by the address of a listener. The messages that connect them go by RDMA-CM, or by TCP.
+BY_CM = "env UCX_TLS=rc_verbs,self UCX_NET_DEVICES=srdma0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm"
+BY_TCP = (
     "env UCX_TLS=rc_verbs,self,tcp UCX_NET_DEVICES=srdma0:1,lo UCX_SOCKADDR_TLS_PRIORITY=tcp "
     "UCX_MAX_EAGER_RAILS=1 UCX_MAX_RNDV_RAILS=1"
 )
 LENGTH = 1 << 20  # of ucp.c
 
 
-@pytest.mark.soak
-def test_ucp(run_hosts: Hosts, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [(BY_CM, "127.0.0.2"), pytest.param(BY_TCP, "127.0.0.1", marks=pytest.mark.soak)],
+    ids=["RDMA-CM", "TCP"],
+)
+def test_ucp(run_hosts: Hosts, tmp_path: Path, words: str, address: str) -> None:
     """Nothing of the data goes over TCP: the workers seal at least as many bytes."""
     if not Path("/usr/include/ucp/api/ucp.h").exists():
         pytest.skip("no headers of UCX: apt-get install libucx-dev")
     program = _compile("gcc", "ucp", tmp_path, "-lucp", "-lucs")
     workers = (run_hosts.place.a.ctx, run_hosts.place.b.ctx)
     before = [worker.stats()["bytes_sealed"] for worker in workers]
-    for code, out in _server_and_client(run_hosts, UCP.split(), program, "127.0.0.1"):
+    for code, out in _server_and_client(run_hosts, words.split(), program, address):
         assert code == 0, out
     client, server = (
         worker.stats()["bytes_sealed"] - then for worker, then in zip(workers, before, strict=True)

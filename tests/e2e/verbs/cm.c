@@ -185,6 +185,47 @@ static void test_qps_of_the_program(void **state)
 	close_ends(&e);
 }
 
+/* A connection between QPNs of the program. */
+static void establish_qpns(struct ends *e, uint32_t caller, uint32_t accepted)
+{
+	struct rdma_conn_param p = { .qp_num = accepted };
+
+	open_ends(e);
+	call(e, "", caller);
+	assert_int_equal(rdma_accept(e->accepted, &p), 0);
+	expect(e->client, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	assert_int_equal(rdma_establish(e->caller), 0);
+	expect(e->server, RDMA_CM_EVENT_ESTABLISHED, 0);
+}
+
+/* A program may connect its QPs by the private data, and name a QP that is never
+ * connected, as UCX does with a UD QP, or none. */
+static void test_qpns_without_a_connection(void **state)
+{
+	struct ibv_qp_init_attr init = { .cap = { 1, 1, 1, 1, 0 },
+					 .qp_type = IBV_QPT_UD };
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ends e;
+
+	(void)state;
+	establish_qpns(&e, 1, 1);
+	cq = ibv_create_cq(e.caller->verbs, 2, NULL, NULL, 0);
+	init.send_cq = init.recv_cq = cq;
+	qp = ibv_create_qp(e.caller->pd, &init);
+	assert_non_null(qp);
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	close_ends(&e);
+	establish_qpns(&e, qp->qp_num, qp->qp_num);
+	end_caller(&e);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	close_ends(&e);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 static void test_migration(void **state)
 {
 	struct rdma_event_channel *other = rdma_create_event_channel();
@@ -696,6 +737,7 @@ int main(void)
 		cmocka_unit_test(test_listener_may_end_before_the_answer),
 		cmocka_unit_test(test_caller_that_leaves),
 		cmocka_unit_test(test_qps_of_the_program),
+		cmocka_unit_test(test_qpns_without_a_connection),
 		cmocka_unit_test(test_migration),
 		cmocka_unit_test(test_migration_of_a_listener),
 		cmocka_unit_test(test_retries),
