@@ -296,6 +296,19 @@ int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 
 /* --- the end --------------------------------------------------------------------------------- */
 
+/* 1: the peer is told that the program leaves, and leaves too. Then the program
+ * gets DISCONNECTED. */
+static int depart(struct cm_id *id)
+{
+	const struct cm_message m = { .kind = CM_DEPART };
+
+	if (id->state != CM_CONNECTED || id->parted || !id->talk ||
+	    cm_say(id, &m))
+		return 0;
+	watched(id, CM_DEPARTED, CM_ANSWER_MS);
+	return 1;
+}
+
 /* The program gets DISCONNECTED once, whichever end began. */
 static int disconnect(struct cm_id *id)
 {
@@ -305,6 +318,8 @@ static int disconnect(struct cm_id *id)
 	if (id->left || id->state < CM_CALLING || id->state == CM_REQUESTED)
 		return EINVAL;
 	id->left = 1;
+	if (depart(id))
+		return 0;
 	cm_id_end_talk(id);
 	id->state = CM_OVER;
 	id->deadline = INT64_MAX;

@@ -38,7 +38,8 @@ enum cm_state {
 	CM_REQUESTED, /* the program has not answered */
 	CM_ACCEPTED,  /* the peer has not confirmed */
 	CM_CONNECTED,
-	CM_OVER, /* no connection any more */
+	CM_DEPARTED, /* the program has disconnected, the peer has not */
+	CM_OVER,     /* no connection any more */
 };
 
 struct cm_event;
@@ -75,8 +76,8 @@ struct cm_id {
 	uint32_t qp_num;
 	int64_t deadline; /* CALLING, KEYING, ACCEPTED; INT64_MAX: none */
 	int confirmed;	  /* ACCEPTED: CM_CONFIRM has arrived */
-	int parted;	  /* 1: DISCONNECTED was reported */
-	int left;	  /* 1: the program has disconnected */
+	int parted; /* 1: DISCONNECTED was reported; CONNECTED: the peer departed */
+	int left; /* 1: the program has disconnected */
 	/* Of a passive rdma_create_ep(), for the ids of its requests. */
 	struct ibv_qp_init_attr *init;
 };

@@ -34,8 +34,14 @@ static void fail(struct cm_id *id, enum rdma_cm_event_type type, int status,
 
 static void disconnected(struct cm_id *id)
 {
+	const int parted = id->parted;
+
 	id->parted = 1;
-	finish(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
+	cm_id_end_talk(id);
+	id->state = CM_OVER;
+	id->deadline = INT64_MAX;
+	if (!parted)
+		cm_report(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
 }
 
 static void established(struct cm_id *id)
@@ -68,8 +74,10 @@ static void broken(struct cm_id *id, const char *code, int rc)
 {
 	/* The QPs go on (docs/agent.md 13): cm_tick() looks at them. A caller
 	 * that has left is noticed by rdma_accept(). */
-	if (id->state == CM_CONNECTED || id->state == CM_REQUESTED ||
-	    id->confirmed)
+	if (id->state == CM_DEPARTED || id->parted)
+		disconnected(id);
+	else if (id->state == CM_CONNECTED || id->state == CM_REQUESTED ||
+		 id->confirmed)
 		cm_id_end_talk(id);
 	else
 		failed(id, code, rc);
@@ -83,6 +91,7 @@ static void closed(struct cm_id *id)
 		established(id);
 	switch (id->state) {
 	case CM_CONNECTED:
+	case CM_DEPARTED:
 		disconnected(id);
 		break;
 	case CM_REQUESTED:
@@ -136,6 +145,23 @@ static void answered(struct cm_id *id, const struct cm_message *m)
 	}
 }
 
+/* The peer has left the connection; the program may leave it later. 0: there is
+ * none. */
+static int departed(struct cm_id *id)
+{
+	if (id->state == CM_ACCEPTED && id->confirmed)
+		established(id);
+	if (id->state == CM_DEPARTED) {
+		disconnected(id);
+		return 1;
+	}
+	if (id->state != CM_CONNECTED || id->parted)
+		return 0;
+	id->parted = 1;
+	cm_report(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
+	return 1;
+}
+
 static void heard(struct cm_id *id, const struct srdma_agent_event *e)
 {
 	struct cm_message m;
@@ -148,7 +174,7 @@ static void heard(struct cm_id *id, const struct srdma_agent_event *e)
 		answered(id, &m);
 	else if (id->state == CM_ACCEPTED && m.kind == CM_CONFIRM)
 		id->confirmed = 1;
-	else
+	else if (m.kind != CM_DEPART || !departed(id))
 		broken(id, "format", -EPROTO);
 }
 
@@ -361,7 +387,10 @@ int64_t cm_tick(struct cm_id *id)
 	int64_t next;
 
 	if (now >= id->deadline) {
-		fail(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+		if (id->state == CM_DEPARTED)
+			disconnected(id);
+		else
+			fail(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
 		return INT64_MAX;
 	}
 	if (id->state == CM_KEYING ||

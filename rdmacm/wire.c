@@ -63,7 +63,7 @@ int cm_wire_read(struct cm_message *m, const uint8_t *in, size_t len)
 {
 	memset(m, 0, sizeof(*m));
 	if (len < CM_HEAD || in[AT_VERSION] != CM_VERSION ||
-	    in[AT_KIND] < CM_REQUEST || in[AT_KIND] > CM_CONFIRM ||
+	    in[AT_KIND] < CM_REQUEST || in[AT_KIND] > CM_DEPART ||
 	    len - CM_HEAD > private_max(in[AT_KIND]))
 		return -EPROTO;
 	m->kind = (enum cm_kind)in[AT_KIND];

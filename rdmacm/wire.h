@@ -10,6 +10,7 @@ enum cm_kind {
 	CM_REPLY = 2,
 	CM_REJECT = 3,
 	CM_CONFIRM = 4, /* of the caller */
+	CM_DEPART = 5,
 };
 
 enum {

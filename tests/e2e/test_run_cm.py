@@ -53,17 +53,21 @@ def channel(agent: Path, fields: dict[str, object]) -> Iterator[Wire]:
         yield wire
 
 
-def served(hosts: Hosts, port: int) -> bool:
-    """True if a program of host b serves a port. It refuses a talk that is no request, and does
-    not notice it."""
+def call(hosts: Hosts, port: int, data: bytes) -> contextlib.AbstractContextManager[Wire]:
+    """A talk of host a to a port of host b."""
     fields: dict[str, object] = {
         "do": "talk",
         "identity": "host-a",
         "worker": str(hosts.place.a.ctx.path),
     }
     fields |= {"peer": [], "to": [gid.parse(hosts.place.address), port]}
-    fields |= {"from": 0, "data": b"no request"}
-    with channel(hosts.place.agents[0].socket, fields) as talk:
+    return channel(hosts.place.agents[0].socket, fields | {"from": 0, "data": data})
+
+
+def served(hosts: Hosts, port: int) -> bool:
+    """True if a program of host b serves a port. It refuses a talk that is no request, and does
+    not notice it."""
+    with call(hosts, port, b"no request") as talk:
         event = talk.event()
     assert event["event"] == "closed" or event["code"] == "closed", event
     return bool(event["event"] == "closed")
@@ -236,6 +240,40 @@ def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
             code, out = ended(client)
     assert code != 0
     assert event in out
+
+
+REQUEST, CONFIRMATION, DEPARTURE = message(1, qpn=1), message(4), message(5)
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("first", DEPARTURE),
+        ("first", b"nonsense"),
+        ("first", None),
+        pytest.param("first", b"", marks=pytest.mark.soak),
+        ("second", DEPARTURE),
+        ("second", DEPARTURE + DEPARTURE),
+        ("second", None),
+    ],
+    ids=["crossing", "nonsense", "ends", "silent", "departure", "two departures", "end"],
+)
+def test_departures(hosts: Hosts, place: str, says: bytes | None) -> None:
+    """says: what the peer says, a message after the other; nothing; or None: it ends."""
+    port = free_port()
+    server = hosts.start("b", [*built("cm_depart"), str(port), place])
+    until(lambda: served(hosts, port))
+    with call(hosts, port, REQUEST) as talk:
+        assert talk.event()["event"] == "heard"
+        talk.tell({"do": "say", "data": CONFIRMATION})
+        if place == "first":
+            assert talk.event()["data"] == DEPARTURE
+        for at in range(0, len(says or b""), len(DEPARTURE)):
+            talk.tell({"do": "say", "data": (says or b"")[at : at + len(DEPARTURE)]})
+        if says is not None:
+            assert talk.event()["event"] == "closed"
+    code, out = ended(server)
+    assert code == 0, out
 
 
 def test_without_agent_a_call_fails(hosts: Hosts) -> None:

@@ -61,7 +61,7 @@ static void test_versions_and_kinds(void **state)
 			in[1] = (uint8_t)kind;
 			assert_int_equal(cm_wire_read(&m, in, sizeof(in)),
 					 version == 1 && kind >= CM_REQUEST &&
-							 kind <= CM_CONFIRM
+							 kind <= CM_DEPART
 						 ? 0
 						 : -EPROTO);
 		}
@@ -75,7 +75,8 @@ static void test_lengths(void **state)
 	} kinds[] = { { CM_REQUEST, 56 },
 		      { CM_REPLY, 196 },
 		      { CM_REJECT, 148 },
-		      { CM_CONFIRM, 0 } };
+		      { CM_CONFIRM, 0 },
+		      { CM_DEPART, 0 } };
 	uint8_t in[CM_HEAD + 256] = { CM_VERSION, [AT_QP_NUM] = 0, 0, 0, 1 };
 	struct cm_message m;
 

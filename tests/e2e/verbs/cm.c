@@ -25,11 +25,43 @@ static void test_connection(void **state)
 	call(&e, "who is there?", 0);
 	establish(&e, "it is me");
 	assert_int_equal(rdma_disconnect(e.caller), 0);
-	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	assert_int_equal(rdma_disconnect(e.caller), -1);
+	assert_int_equal(errno, EINVAL);
 	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect_none(e.client);
 	assert_int_equal(rdma_disconnect(e.accepted), 0);
 	assert_int_equal(rdma_disconnect(e.accepted), -1);
 	assert_int_equal(errno, EINVAL);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect_none(e.server);
+	close_ends(&e);
+}
+
+static void test_ends_that_disconnect_at_once(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_called(&e);
+	establish(&e, "");
+	assert_int_equal(rdma_disconnect(e.caller), 0);
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	close_ends(&e);
+}
+
+static void test_end_of_an_id_ends_a_departure(void **state)
+{
+	struct ends e;
+
+	(void)state;
+	open_called(&e);
+	establish(&e, "");
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	end_caller(&e);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	close_ends(&e);
 }
 
@@ -176,8 +208,9 @@ static void test_qps_of_the_program(void **state)
 	assert_int_equal(rdma_establish(e.caller), 0);
 	expect(e.server, RDMA_CM_EVENT_ESTABLISHED, 0);
 	assert_int_equal(rdma_disconnect(e.accepted), 0);
-	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	assert_int_equal(rdma_disconnect(e.caller), 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ibv_destroy_qp(qp[i]), 0);
 		assert_int_equal(ibv_destroy_cq(cq[i]), 0);
@@ -215,8 +248,9 @@ static void test_qpns_without_a_connection(void **state)
 	qp = ibv_create_qp(e.caller->pd, &init);
 	assert_non_null(qp);
 	assert_int_equal(rdma_disconnect(e.accepted), 0);
-	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
+	assert_int_equal(rdma_disconnect(e.caller), 0);
+	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
 	close_ends(&e);
 	establish_qpns(&e, qp->qp_num, qp->qp_num);
 	end_caller(&e);
@@ -730,6 +764,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_ends_that_disconnect_at_once),
+		cmocka_unit_test(test_end_of_an_id_ends_a_departure),
 		cmocka_unit_test(test_caller_that_disconnects_at_once),
 		cmocka_unit_test(test_end_of_an_id_disconnects_the_peer),
 		cmocka_unit_test(test_rejection),

@@ -40,11 +40,16 @@ struct ends {
 	uint16_t port;
 };
 
-static inline void await_event(const struct rdma_event_channel *c)
+static inline void await_event_for(const struct rdma_event_channel *c, int ms)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN };
 
-	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+	assert_int_equal(poll(&p, 1, ms), 1);
+}
+
+static inline void await_event(const struct rdma_event_channel *c)
+{
+	await_event_for(c, WAIT_MS);
 }
 
 static inline struct rdma_cm_event *
@@ -63,6 +68,14 @@ static inline void expect(struct rdma_event_channel *c,
 			  enum rdma_cm_event_type type, int status)
 {
 	assert_int_equal(rdma_ack_cm_event(next(c, type, status)), 0);
+}
+
+/* The event channel is empty. */
+static inline void expect_none(const struct rdma_event_channel *c)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+
+	assert_int_equal(poll(&p, 1, 0), 0);
 }
 
 static inline void make_qp(struct rdma_cm_id *id)

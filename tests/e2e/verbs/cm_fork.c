@@ -111,8 +111,9 @@ static void test_child_uses_its_own_objects(void **state)
 	answer_child(&e);
 	expect_exit(child);
 	assert_int_equal(rdma_disconnect(e.caller), 0);
-	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
 	expect(e.server, RDMA_CM_EVENT_DISCONNECTED, 0);
+	assert_int_equal(rdma_disconnect(e.accepted), 0);
+	expect(e.client, RDMA_CM_EVENT_DISCONNECTED, 0);
 	close_ends(&e);
 }
 
