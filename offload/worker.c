@@ -15,15 +15,11 @@
 #include "ledger/ledger.h"
 #include "log.h"
 #include "wallclock.h"
+#include "yield.h"
 
 enum {
-	BUDGET = 32,	      /* events per port and turn */
-	TICK_NS = 1000000,    /* interval of control socket checks while busy */
-	MAX_YIELD_NS = 50000, /* about the cost of a sleep and wake-up */
-	MIN_YIELD_NS = 3000,
-	SHORT_WAIT_NS =
-		3 * MAX_YIELD_NS, /* about the duration of another worker's
-				     sleep */
+	BUDGET = 32,	   /* events per port and turn */
+	TICK_NS = 1000000, /* interval of control socket checks while busy */
 };
 
 /* Sources that wake a sleeping worker, as a bit set. */
@@ -35,12 +31,7 @@ struct worker {
 	int epoll;
 	int stop;
 	uint64_t started, ticked, next_report;
-	/*
-	 * time to yield before a sleep, ns; [1] applies after a long wait. See
-	 * adapt()
-	 */
-	uint64_t yield_ns[2];
-	int was_long;
+	struct yield_policy yields;
 };
 
 static uint64_t clock_now(void)
@@ -188,28 +179,6 @@ static void disarm(const struct worker *w)
 	w->p->wire->ops->disarm(w->p->wire);
 }
 
-/*
- * Work arrived after waiting for waited ns. Adapt the time to yield before
- * sleeping: full if work arrived while yielding, half if it arrived soon after
- * going to sleep, halved if it arrived late. Long and short waits may
- * alternate: a request after a pause, then its ack as soon as the other worker
- * has woken up. Therefore waits that follow a long wait have their own budget.
- */
-static void adapt(struct worker *w, uint64_t waited, int slept)
-{
-	uint64_t *budget = &w->yield_ns[w->was_long];
-
-	w->was_long = slept && waited >= SHORT_WAIT_NS;
-	if (!slept)
-		*budget = MAX_YIELD_NS;
-	else if (!w->was_long)
-		*budget = MAX_YIELD_NS / 2;
-	else
-		*budget /= 2;
-	if (*budget < MIN_YIELD_NS)
-		*budget = MIN_YIELD_NS;
-}
-
 /* Returns the ready sources, or -errno if epoll failed. */
 static int sleep_until_event(struct worker *w, uint64_t now)
 {
@@ -232,8 +201,9 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 {
 	int ready, work;
 
-	if (now - idle_since < w->yield_ns[w->was_long]) {
+	if (yield_is_due(&w->yields, idle_since, now)) {
 		sched_yield();
+		yield_returned(&w->yields, now, clock_now());
 		return 0;
 	}
 	control_poll(w->p->control);
@@ -244,7 +214,7 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 	work = turn(w, now) > 0;
 	tick(w, now, ready);
 	if (work)
-		adapt(w, now - idle_since, 1);
+		yield_wait_ended(&w->yields, now - idle_since, 1);
 	return work;
 }
 
@@ -301,8 +271,8 @@ int worker_create(struct worker **out, const struct worker_params *p)
 		.epoll = epoll_create1(EPOLL_CLOEXEC),
 		.started = clock_now(),
 		.next_report = UINT64_MAX,
-		.yield_ns = { MAX_YIELD_NS, MAX_YIELD_NS },
 	};
+	yield_policy_init(&w->yields);
 	if (p->stats)
 		w->next_report = w->started + p->stats * SRDMA_SECOND;
 	rc = w->epoll < 0 ? -errno : watch_all(w);
@@ -334,7 +304,8 @@ int worker_run(struct worker *w)
 
 		if (turn(w, now) > 0) {
 			if (waits)
-				adapt(w, now - idle_since, 0);
+				yield_wait_ended(&w->yields, now - idle_since,
+						 0);
 			waits = 0;
 			rc = busy(w, now);
 		} else {
