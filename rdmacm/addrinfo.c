@@ -31,14 +31,13 @@ static int set_types(struct rdma_addrinfo *r, const struct rdma_addrinfo *h)
 	r->ai_qp_type = h->ai_qp_type;
 	r->ai_port_space = h->ai_port_space;
 	if (!r->ai_qp_type)
-		r->ai_qp_type = r->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD
-								: IBV_QPT_RC;
+		r->ai_qp_type =
+			cm_type_usual((enum rdma_port_space)r->ai_port_space);
 	if (!r->ai_port_space)
 		r->ai_port_space =
 			r->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
-	return r->ai_qp_type == IBV_QPT_RC && r->ai_port_space != RDMA_PS_UDP
-		       ? 0
-		       : EOPNOTSUPP;
+	return cm_type_check((enum ibv_qp_type)r->ai_qp_type,
+			     (enum rdma_port_space)r->ai_port_space);
 }
 
 /* --- resolution -------------------------------------------------------------------- */
@@ -53,7 +52,8 @@ static int find(struct rdma_addrinfo *r, const char *node, const char *service,
 			(passive ? AI_PASSIVE : 0) |
 			(h->ai_flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),
 		.ai_family = h->ai_family,
-		.ai_socktype = SOCK_STREAM,
+		.ai_socktype =
+			r->ai_qp_type == IBV_QPT_UD ? SOCK_DGRAM : SOCK_STREAM,
 	};
 	struct addrinfo *found;
 	int e = getaddrinfo(node, service, &hints, &found);

@@ -64,13 +64,26 @@ static struct cm_event *pop(struct cm_channel *c)
 
 /* --- reports ------------------------------------------------------------------------ */
 
-/* The parameters of an event. The depths that the peer has are the ones that this
- * end may use (rdma_get_cm_event(3)). */
-static void fill(struct cm_event *e, const struct cm_message *m)
+static void fill_ud(struct cm_event *e, const struct cm_message *m)
+{
+	struct rdma_ud_param *p = &e->rdma.param.ud;
+
+	*p = (struct rdma_ud_param){
+		.private_data = m->private_len ? e->private_data : NULL,
+		.private_data_len = m->private_len,
+		.qp_num = m->qp_num,
+		.qkey = m->qkey,
+	};
+	if (m->kind == CM_UD_REPLY)
+		cm_qp_address(&p->ah_attr, e->holder);
+}
+
+/* The depths that the peer has are the ones that this end may use
+ * (rdma_get_cm_event(3)). */
+static void fill_connected(struct cm_event *e, const struct cm_message *m)
 {
 	struct rdma_conn_param *p = &e->rdma.param.conn;
 
-	memcpy(e->private_data, m->private_data, m->private_len);
 	*p = (struct rdma_conn_param){
 		.private_data = m->private_len ? e->private_data : NULL,
 		.private_data_len = m->private_len,
@@ -82,6 +95,16 @@ static void fill(struct cm_event *e, const struct cm_message *m)
 		.srq = m->srq,
 		.qp_num = m->qp_num,
 	};
+}
+
+/* The parameters of an event. */
+static void fill(struct cm_event *e, const struct cm_message *m)
+{
+	memcpy(e->private_data, m->private_data, m->private_len);
+	if (cm_is_ud(e->holder))
+		fill_ud(e, m);
+	else
+		fill_connected(e, m);
 }
 
 /* NULL: no memory. */

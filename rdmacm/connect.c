@@ -19,22 +19,47 @@ static uint8_t retries(uint8_t wish)
 	return wish > CM_RETRY_MAX ? CM_RETRY_MAX : wish;
 }
 
+/* 1: the QP is one of the id, or the program names another one. */
+static int has_qp(const struct cm_id *id, const struct rdma_conn_param *p)
+{
+	return id->rdma.qp || (p && p->qp_num && p->qp_num <= SRDMA_MAX_QPN);
+}
+
+static int check_depths(const struct rdma_conn_param *p)
+{
+	const int legal = (p->responder_resources == RDMA_MAX_RESP_RES ||
+			   p->responder_resources <= CM_DEPTH_MAX) &&
+			  (p->initiator_depth == RDMA_MAX_INIT_DEPTH ||
+			   p->initiator_depth <= CM_DEPTH_MAX);
+
+	return legal ? 0 : EINVAL;
+}
+
 static int check_param(const struct cm_id *id, const struct rdma_conn_param *p,
 		       size_t private_max)
 {
 	if (!p)
-		return id->rdma.qp ? 0 : EINVAL;
-	if (!id->rdma.qp && (!p->qp_num || p->qp_num > SRDMA_MAX_QPN))
-		return EINVAL;
+		return 0;
 	if (p->private_data_len > private_max ||
 	    (p->private_data_len && !p->private_data))
 		return EINVAL;
-	if ((p->responder_resources != RDMA_MAX_RESP_RES &&
-	     p->responder_resources > CM_DEPTH_MAX) ||
-	    (p->initiator_depth != RDMA_MAX_INIT_DEPTH &&
-	     p->initiator_depth > CM_DEPTH_MAX))
+	return cm_is_ud(id) ? 0 : check_depths(p);
+}
+
+/* A request of UD names no QP. */
+static int check_request(const struct cm_id *id,
+			 const struct rdma_conn_param *p)
+{
+	if (id->state != CM_ROUTED || (!cm_is_ud(id) && !has_qp(id, p)))
 		return EINVAL;
-	return 0;
+	return check_param(id, p, cm_type_of(id)->request_private);
+}
+
+static int check_reply(const struct cm_id *id, const struct rdma_conn_param *p)
+{
+	if (id->state != CM_REQUESTED || !has_qp(id, p))
+		return EINVAL;
+	return check_param(id, p, cm_type_of(id)->reply_private);
 }
 
 static void add_private(struct cm_message *m, const void *data, uint8_t len)
@@ -44,9 +69,21 @@ static void add_private(struct cm_message *m, const void *data, uint8_t len)
 		memcpy(m->private_data, data, len);
 }
 
-/* The own message of an id. p: NULL stands for as much as is possible. */
-static void compose(struct cm_id *id, enum cm_kind kind,
-		    const struct rdma_conn_param *p)
+static void compose_ud(struct cm_id *id, enum cm_kind kind,
+		       const struct rdma_conn_param *p)
+{
+	id->own = (struct cm_message){ .kind = kind };
+	if (kind == CM_UD_REPLY) {
+		id->own.qp_num = id->rdma.qp ? id->qp_num : p->qp_num;
+		id->own.qkey = RDMA_UDP_QKEY;
+	}
+	if (p)
+		add_private(&id->own, p->private_data, p->private_data_len);
+}
+
+/* p: NULL stands for as much as is possible. */
+static void compose_connected(struct cm_id *id, enum cm_kind kind,
+			      const struct rdma_conn_param *p)
 {
 	static const struct rdma_conn_param defaults = {
 		.responder_resources = RDMA_MAX_RESP_RES,
@@ -77,6 +114,16 @@ static void compose(struct cm_id *id, enum cm_kind kind,
 		.srq = id->rdma.qp ? id->rdma.qp->srq != NULL : p->srq != 0,
 	};
 	add_private(m, p->private_data, p->private_data_len);
+}
+
+/* The own message of an id. p may be NULL. */
+static void compose(struct cm_id *id, enum cm_kind kind,
+		    const struct rdma_conn_param *p)
+{
+	if (cm_is_ud(id))
+		compose_ud(id, kind, p);
+	else
+		compose_connected(id, kind, p);
 }
 
 int cm_say(const struct cm_id *id, const struct cm_message *m)
@@ -123,7 +170,7 @@ static int call(struct cm_id *id)
 	/* No agent. It is an event, as all that can be wrong with the network:
 	 * programs may not expect that the call fails. */
 	cm_id_end_talk(id);
-	cm_qp_error(id);
+	cm_qp_fail(id);
 	id->state = CM_OVER;
 	return -cm_report(id, RDMA_CM_EVENT_CONNECT_ERROR, r, NULL);
 }
@@ -135,11 +182,9 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 
 	if (cm_hold(own))
 		return -1;
-	err = own->state == CM_ROUTED
-		      ? check_param(own, conn_param, CM_REQUEST_PRIVATE)
-		      : EINVAL;
+	err = check_request(own, conn_param);
 	if (!err) {
-		compose(own, CM_REQUEST, conn_param);
+		compose(own, cm_type_of(own)->request, conn_param);
 		err = call(own);
 	}
 	return cm_done(own, err) ? -1 : cm_complete(own);
@@ -238,21 +283,38 @@ static int answer(const struct cm_id *id)
 			: ECONNRESET; /* the caller has left */
 }
 
-static int accept_request(struct cm_id *id, const struct rdma_conn_param *p)
+/* Says the own reply. */
+static int accept_connected(struct cm_id *id)
 {
-	int err = id->state == CM_REQUESTED
-			  ? check_param(id, p, CM_REPLY_PRIVATE)
-			  : EINVAL;
+	int err = id->rdma.qp ? cm_qp_connect(id) : 0;
 
-	if (err)
-		return err;
-	compose(id, CM_REPLY, p);
-	err = id->rdma.qp ? cm_qp_connect(id) : 0;
 	if (!err)
 		err = answer(id);
 	if (!err)
 		watched(id, CM_ACCEPTED, CM_ANSWER_MS);
 	return err;
+}
+
+/* Says it, and the talk is over. */
+static int accept_ud(struct cm_id *id)
+{
+	int err = answer(id);
+
+	if (err)
+		return err;
+	cm_id_end_talk(id);
+	id->state = CM_OVER;
+	return 0;
+}
+
+static int accept_request(struct cm_id *id, const struct rdma_conn_param *p)
+{
+	int err = check_reply(id, p);
+
+	if (err)
+		return err;
+	compose(id, cm_type_of(id)->reply, p);
+	return cm_is_ud(id) ? accept_ud(id) : accept_connected(id);
 }
 
 int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
@@ -261,17 +323,21 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 
 	if (cm_hold(own) || cm_done(own, accept_request(own, conn_param)))
 		return -1;
-	return cm_complete(own);
+	if (!cm_is_ud(own))
+		return cm_complete(own);
+	cm_release_event(id); /* of the request; there is no further one */
+	return 0;
 }
 
 static int reject(struct cm_id *id, const void *data, uint8_t len)
 {
+	const struct cm_type *type = cm_type_of(id);
 	int err;
 
-	if (id->state != CM_REQUESTED || len > CM_REJECT_PRIVATE)
+	if (id->state != CM_REQUESTED || len > type->reject_private)
 		return EINVAL;
 	id->own = (struct cm_message){ .kind = CM_REJECT,
-				       .reason = CM_BY_CONSUMER };
+				       .reason = type->by_consumer };
 	add_private(&id->own, data, len);
 	err = answer(id);
 	cm_id_end_talk(id);
@@ -309,7 +375,7 @@ static int depart(struct cm_id *id)
 	return 1;
 }
 
-/* The program gets DISCONNECTED once, whichever end began. */
+/* The program gets DISCONNECTED once, whichever end began. An id of UD gets none. */
 static int disconnect(struct cm_id *id)
 {
 	int r = 0;
@@ -323,7 +389,7 @@ static int disconnect(struct cm_id *id)
 	cm_id_end_talk(id);
 	id->state = CM_OVER;
 	id->deadline = INT64_MAX;
-	if (!id->parted)
+	if (!id->parted && !cm_is_ud(id))
 		r = cm_report(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
 	id->parted = 1;
 	return -r;
@@ -335,7 +401,7 @@ int rdma_disconnect(struct rdma_cm_id *id)
 
 	if (cm_hold(own) || cm_done(own, disconnect(own)))
 		return -1;
-	return cm_complete(own);
+	return cm_is_ud(own) ? 0 : cm_complete(own);
 }
 
 int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)

@@ -35,14 +35,17 @@ static int active(struct rdma_cm_id *id, const struct rdma_addrinfo *res,
 int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,
 		   struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
+	const enum rdma_port_space ps =
+		(enum rdma_port_space)res->ai_port_space;
+	const enum ibv_qp_type type = (enum ibv_qp_type)res->ai_qp_type;
 	struct rdma_cm_id *made;
-	int r, err;
+	int r, err = cm_type_check(type, ps);
 
-	if (res->ai_qp_type != IBV_QPT_RC)
-		return cm_fail(EOPNOTSUPP);
-	if (rdma_create_id(NULL, &made, NULL,
-			   (enum rdma_port_space)res->ai_port_space))
+	if (err)
+		return cm_fail(err);
+	if (rdma_create_id(NULL, &made, NULL, ps))
 		return -1;
+	made->qp_type = type;
 	if (res->ai_flags & RAI_PASSIVE) {
 		r = rdma_bind_addr(made, res->ai_src_addr);
 		if (!r)

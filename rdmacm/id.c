@@ -22,7 +22,7 @@ struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 	id->rdma.channel = &channel->rdma;
 	id->rdma.context = context;
 	id->rdma.ps = ps;
-	id->rdma.qp_type = IBV_QPT_RC;
+	id->rdma.qp_type = cm_type_usual(ps);
 	id->generation = cm_generation();
 	id->deadline = INT64_MAX;
 	id->held = held;
@@ -76,17 +76,12 @@ void cm_id_forget(struct cm_id *id)
 	free(id);
 }
 
-static int check_space(enum rdma_port_space ps)
-{
-	return ps == RDMA_PS_TCP || ps == RDMA_PS_IB ? 0 : EOPNOTSUPP;
-}
-
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 		   void *context, enum rdma_port_space ps)
 {
 	const int sync = !channel;
 	struct cm_id *made = NULL;
-	int err = check_space(ps);
+	int err = cm_type_check(cm_type_usual(ps), ps);
 
 	if (channel && cm_check_channel(channel))
 		return -1;
@@ -198,11 +193,9 @@ int cm_complete(struct cm_id *id)
 	if (rdma_get_cm_event(id->rdma.channel, &id->rdma.event))
 		return -1;
 	e = id->rdma.event;
-	if (e->event == RDMA_CM_EVENT_REJECTED)
-		return cm_fail(ECONNREFUSED);
 	if (!e->status)
 		return 0;
-	return cm_fail(e->status < 0 ? -e->status : e->status);
+	return cm_fail(e->status < 0 ? -e->status : ECONNREFUSED);
 }
 
 /* --- addresses ---------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ enum cm_state {
 	CM_ACCEPTED,  /* the peer has not confirmed */
 	CM_CONNECTED,
 	CM_DEPARTED, /* the program has disconnected, the peer has not */
-	CM_OVER,     /* no connection any more */
+	CM_OVER,     /* no connection any more; or a UD QP was looked up */
 };
 
 struct cm_event;
@@ -119,6 +119,24 @@ const struct verbs_peer *cm_policy_peer(const uint8_t gid[SRDMA_GID_LEN]);
 /* In a child of fork(): what the parent had is not used any more. */
 void cm_library_forget(void);
 
+/* --- type.c --------------------------------------------------------------------- */
+
+struct cm_type {
+	enum cm_kind request, reply;
+	/* Most bytes of private data of the program. */
+	uint8_t request_private, reply_private, reject_private;
+	/* The event of a call that is rejected, and its status. */
+	enum rdma_cm_event_type rejected;
+	uint8_t no_service, by_consumer;
+};
+
+const struct cm_type *cm_type_of(const struct cm_id *id);
+int cm_is_ud(const struct cm_id *id);
+/* 0 or EOPNOTSUPP: there are no ids of this type in the port space. */
+int cm_type_check(enum ibv_qp_type type, enum rdma_port_space ps);
+/* The type of rdma_create_id(). */
+enum ibv_qp_type cm_type_usual(enum rdma_port_space ps);
+
 /* --- hold.c --------------------------------------------------------------------- */
 
 /* The number of this process: a child of fork() has another one than its parent. */
@@ -189,9 +207,13 @@ int cm_complete(struct cm_id *id);
 
 /* --- qp.c ---------------------------------------------------------------------------- */
 
+/* The address of the peer. */
+void cm_qp_address(struct ibv_ah_attr *a, const struct cm_id *id);
 /* RTR and RTS. 0 or errno. */
 int cm_qp_connect(struct cm_id *id);
 void cm_qp_error(struct cm_id *id);
+/* After a call that failed: ERR, but a UD QP may have other peers. */
+void cm_qp_fail(struct cm_id *id);
 
 /* --- loop.c --------------------------------------------------------------------------- */
 

@@ -28,7 +28,7 @@ static void finish(struct cm_id *id, enum rdma_cm_event_type type, int status,
 static void fail(struct cm_id *id, enum rdma_cm_event_type type, int status,
 		 const struct cm_message *message)
 {
-	cm_qp_error(id);
+	cm_qp_fail(id);
 	finish(id, type, status, message);
 }
 
@@ -56,9 +56,10 @@ static void failed(struct cm_id *id, const char *code, int rc)
 {
 	static const char *const unreachable[] = { "unreachable", "name",
 						   "timeout", "lost", "busy" };
+	const struct cm_type *type = cm_type_of(id);
 
 	if (!strcmp(code, "closed") && id->state == CM_CALLING) {
-		fail(id, RDMA_CM_EVENT_REJECTED, CM_NO_SERVICE, NULL);
+		fail(id, type->rejected, type->no_service, NULL);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(unreachable) / sizeof(*unreachable); i++)
@@ -87,6 +88,8 @@ static void broken(struct cm_id *id, const char *code, int rc)
  * keys, which both ends have when the caller confirms. */
 static void closed(struct cm_id *id)
 {
+	const struct cm_type *type = cm_type_of(id);
+
 	if (id->state == CM_ACCEPTED && id->confirmed)
 		established(id);
 	switch (id->state) {
@@ -98,7 +101,7 @@ static void closed(struct cm_id *id)
 		cm_id_end_talk(id);
 		break;
 	case CM_CALLING:
-		fail(id, RDMA_CM_EVENT_REJECTED, CM_BY_CONSUMER, NULL);
+		fail(id, type->rejected, type->by_consumer, NULL);
 		break;
 	default:
 		fail(id, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET, NULL);
@@ -112,6 +115,10 @@ static void replied(struct cm_id *id)
 {
 	int err;
 
+	if (cm_is_ud(id)) {
+		finish(id, RDMA_CM_EVENT_ESTABLISHED, 0, &id->theirs);
+		return;
+	}
 	if (!id->rdma.qp) {
 		id->state = CM_RESPONDED;
 		id->deadline = INT64_MAX;
@@ -129,19 +136,17 @@ static void replied(struct cm_id *id)
 
 static void answered(struct cm_id *id, const struct cm_message *m)
 {
-	switch (m->kind) {
-	case CM_REPLY:
+	const struct cm_type *type = cm_type_of(id);
+
+	if (m->kind == type->reply) {
 		id->theirs = *m;
 		replied(id);
-		break;
-	case CM_REJECT:
+	} else if (m->kind == CM_REJECT) {
 		/* Programs take the status 0 for success. */
-		fail(id, RDMA_CM_EVENT_REJECTED,
-		     m->reason ? m->reason : CM_BY_CONSUMER, m);
-		break;
-	default:
+		fail(id, type->rejected,
+		     m->reason ? m->reason : type->by_consumer, m);
+	} else {
 		failed(id, "format", -EPROTO);
-		break;
 	}
 }
 
@@ -254,6 +259,7 @@ static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 	if (!id)
 		return;
 	id->state = CM_ARRIVING;
+	id->rdma.qp_type = l->qp_type;
 	cm_lock();
 	id->listener = listener;
 	cm_unlock();
@@ -262,7 +268,7 @@ static void called(struct cm_id *listener, const struct srdma_agent_event *e)
 	if (take(id, e->talk) || cm_id_waiting(listener) > listener->backlog ||
 	    cm_id_attach(id) ||
 	    cm_wire_read(&id->theirs, e->peer.data, e->peer.data_len) ||
-	    id->theirs.kind != CM_REQUEST)
+	    id->theirs.kind != cm_type_of(id)->request)
 		forget(id);
 	else
 		cm_done(id, 0);

@@ -8,23 +8,39 @@ enum { RNR_TIMER = 12, TIMEOUT = 18, HOPS = 64 };
 
 /* --- attributes ------------------------------------------------------------------ */
 
-static int to_init(struct ibv_qp_attr *a)
+static int to_init(struct ibv_qp_attr *a, const struct cm_id *id)
 {
 	a->pkey_index = 0;
 	a->port_num = 1;
+	if (cm_is_ud(id)) {
+		a->qkey = RDMA_UDP_QKEY;
+		return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+		       IBV_QP_QKEY;
+	}
 	a->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 	       IBV_QP_ACCESS_FLAGS;
 }
 
+void cm_qp_address(struct ibv_ah_attr *a, const struct cm_id *id)
+{
+	*a = (struct ibv_ah_attr){
+		.is_global = 1,
+		.port_num = 1,
+		.grh = { .hop_limit = HOPS },
+	};
+	memcpy(a->grh.dgid.raw, id->gid, SRDMA_GID_LEN);
+}
+
+/* The mask, or 0: the peer is not known yet. */
 static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
 {
-	memset(&a->ah_attr, 0, sizeof(a->ah_attr));
-	a->ah_attr.is_global = 1;
-	a->ah_attr.port_num = 1;
-	a->ah_attr.grh.hop_limit = HOPS;
-	memcpy(a->ah_attr.grh.dgid.raw, id->gid, SRDMA_GID_LEN);
+	if (cm_is_ud(id))
+		return IBV_QP_STATE;
+	if (!id->theirs.qp_num)
+		return 0;
+	cm_qp_address(&a->ah_attr, id);
 	a->path_mtu = IBV_MTU_4096;
 	a->dest_qp_num = id->theirs.qp_num;
 	a->rq_psn = 0;
@@ -34,12 +50,17 @@ static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
 	       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 }
 
+/* As to_rtr(). */
 static int to_rts(struct ibv_qp_attr *a, const struct cm_id *id)
 {
+	a->sq_psn = 0;
+	if (cm_is_ud(id))
+		return IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (!id->theirs.qp_num)
+		return 0;
 	a->timeout = TIMEOUT;
 	a->retry_cnt = CM_RETRY_MAX;
 	a->rnr_retry = id->theirs.rnr_retry_count;
-	a->sq_psn = 0;
 	a->max_rd_atomic = id->own.initiator_depth;
 	return IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 	       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -50,11 +71,11 @@ static int attributes(struct ibv_qp_attr *a, const struct cm_id *id)
 {
 	switch (a->qp_state) {
 	case IBV_QPS_INIT:
-		return id->rdma.verbs ? to_init(a) : 0;
+		return id->rdma.verbs ? to_init(a, id) : 0;
 	case IBV_QPS_RTR:
-		return id->theirs.qp_num ? to_rtr(a, id) : 0;
+		return to_rtr(a, id);
 	case IBV_QPS_RTS:
-		return id->theirs.qp_num ? to_rts(a, id) : 0;
+		return to_rts(a, id);
 	default:
 		return 0;
 	}
@@ -73,18 +94,23 @@ int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
 
 /* --- states ------------------------------------------------------------------------- */
 
-static int move(struct cm_id *id, enum ibv_qp_state to)
+/* Takes a QP of the id through the states from one to the other. 0 or errno. */
+static int move(const struct cm_id *id, struct ibv_qp *qp,
+		enum ibv_qp_state from, enum ibv_qp_state to)
 {
-	struct ibv_qp_attr a = { .qp_state = to };
+	struct ibv_qp_attr a = { .qp_state = from };
+	int err;
 
-	return ibv_modify_qp(id->rdma.qp, &a, attributes(&a, id));
+	do {
+		err = ibv_modify_qp(qp, &a, attributes(&a, id));
+		a.qp_state++;
+	} while (!err && a.qp_state <= to);
+	return err;
 }
 
 int cm_qp_connect(struct cm_id *id)
 {
-	int err = move(id, IBV_QPS_RTR);
-
-	return err ? err : move(id, IBV_QPS_RTS);
+	return move(id, id->rdma.qp, IBV_QPS_RTR, IBV_QPS_RTS);
 }
 
 void cm_qp_error(struct cm_id *id)
@@ -95,6 +121,12 @@ void cm_qp_error(struct cm_id *id)
 	if (id->rdma.qp &&
 	    srdma_private_link(id->rdma.verbs, id->qp_num) != -ENOENT)
 		ibv_modify_qp(id->rdma.qp, &a, IBV_QP_STATE);
+}
+
+void cm_qp_fail(struct cm_id *id)
+{
+	if (!cm_is_ud(id))
+		cm_qp_error(id);
 }
 
 /* --- life ------------------------------------------------------------------------------ */
@@ -174,19 +206,20 @@ static int take_pd(const struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 	return a->pd->context == id->verbs ? 0 : cm_fail(EINVAL);
 }
 
-/* A QP in INIT. 0 or errno. */
-static int make_qp(struct ibv_qp **out, struct rdma_cm_id *id,
+/* A QP in INIT, or of UD in RTS. 0 or errno. */
+static int make_qp(struct ibv_qp **out, struct cm_id *id,
 		   struct ibv_qp_init_attr_ex *attr)
 {
-	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT };
+	const enum ibv_qp_state last =
+		cm_is_ud(id) ? IBV_QPS_RTS : IBV_QPS_INIT;
 	int err;
 
-	if (make_cqs(id, attr))
+	if (make_cqs(&id->rdma, attr))
 		return errno;
-	*out = ibv_create_qp_ex(id->verbs, attr);
+	*out = ibv_create_qp_ex(id->rdma.verbs, attr);
 	if (!*out)
 		return errno;
-	err = ibv_modify_qp(*out, &init, to_init(&init));
+	err = move(id, *out, IBV_QPS_INIT, last);
 	if (err)
 		ibv_destroy_qp(*out);
 	return err;
@@ -203,7 +236,7 @@ static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 		return EINVAL;
 	if (!attr->srq)
 		attr->srq = rdma->srq;
-	err = make_qp(&qp, rdma, attr);
+	err = make_qp(&qp, id, attr);
 	if (err) {
 		made = take_made(rdma);
 		destroy_made(&made);

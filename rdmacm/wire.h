@@ -11,6 +11,8 @@ enum cm_kind {
 	CM_REJECT = 3,
 	CM_CONFIRM = 4, /* of the caller */
 	CM_DEPART = 5,
+	CM_UD_REQUEST = 6,
+	CM_UD_REPLY = 7,
 };
 
 enum {
@@ -23,11 +25,18 @@ enum {
 	CM_REQUEST_PRIVATE = 56,
 	CM_REPLY_PRIVATE = 196,
 	CM_REJECT_PRIVATE = 148,
+	/* IBTA 12.11: the same of UD; of a request without the header of librdmacm
+	 * (rdma_connect(3)). A rejection of UD is a SIDR_REP too. */
+	CM_UD_REQUEST_PRIVATE = 180,
+	CM_UD_REPLY_PRIVATE = 136,
 	CM_DEPTH_MAX = 16, /* of READs and atomics, as the device has */
 	CM_RETRY_MAX = 7,
 	/* Reasons of a rejection, IBTA 12.6.7.2. */
 	CM_NO_SERVICE = 8,
 	CM_BY_CONSUMER = 28,
+	/* Status of a SIDR_REP, IBTA 12.11.2.1. */
+	CM_UD_NO_SERVICE = 1,
+	CM_UD_BY_CONSUMER = 2,
 };
 
 /* Fields that a kind has not are zero. */
@@ -35,6 +44,7 @@ struct cm_message {
 	enum cm_kind kind;
 	uint16_t reason; /* of a rejection */
 	uint32_t qp_num;
+	uint32_t qkey; /* of a reply of UD */
 	uint8_t responder_resources, initiator_depth;
 	uint8_t flow_control, retry_count, rnr_retry_count, srq;
 	uint8_t private_len;

@@ -22,6 +22,7 @@ from tests.keyex_players import Wire
 from tests.ports import free_port
 
 CM = LIBRARY.with_name("librdmacm.so.1")
+UDADDY_PORT = 7174  # it has no option for it
 RPING = "rping -s -a 127.0.0.2 -p {port}", "rping -c -a 127.0.0.2 -p {port}"
 
 pytestmark = [
@@ -80,11 +81,11 @@ def listen(hosts: Hosts, words: str, port: int, **narrowed: str) -> subprocess.P
     return server
 
 
-def pair(hosts: Hosts, server: str, client: str, **narrowed: str) -> tuple[Ended, Ended]:
-    """A server on b, then a client on a, which may be narrowed."""
-    port = free_port()
+def pair(hosts: Hosts, server: str, client: str) -> tuple[Ended, Ended]:
+    """A server on b, then a client on a."""
+    port = UDADDY_PORT if server.startswith("udaddy") else free_port()
     listener = listen(hosts, server, port)
-    return ended(start(hosts, "a", client, port, **narrowed)), ended(listener)
+    return ended(start(hosts, "a", client, port)), ended(listener)
 
 
 def runs_protected(hosts: Hosts, server: str, client: str) -> None:
@@ -105,6 +106,10 @@ def cmatose(options: str) -> tuple[str, str]:
     )
 
 
+def udaddy(options: str = "", bind: tuple[str, str] = ("", "")) -> tuple[str, str]:
+    return f"udaddy {bind[0]} {options}", f"udaddy {bind[1]} -s 127.0.0.2 {options}"
+
+
 @pytest.mark.parametrize(
     ("server", "client"),
     [
@@ -112,8 +117,9 @@ def cmatose(options: str) -> tuple[str, str]:
         ("rdma_server -s 127.0.0.2 -p {port}", "rdma_client -s 127.0.0.2 -p {port}"),
         cmatose("-c 20"),
         perftest("ib_send_lat"),
+        udaddy(),
     ],
-    ids=["rping", "rdma_server", "ucmatose", "ib_send_lat"],
+    ids=["rping", "rdma_server", "ucmatose", "ib_send_lat", "udaddy"],
 )
 def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
     runs_protected(hosts, server, client)
@@ -127,6 +133,10 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
         ("rdma_xserver -p {port}", "rdma_xclient -s 127.0.0.2 -p {port}"),
         cmatose("-c 200 -C 20"),
         cmatose("-m -c 50"),
+        udaddy("-c 10"),
+        udaddy("-c 10 -S 1"),
+        udaddy("-C 100 -S 4096"),
+        udaddy("-c 10", ("-b 127.0.0.2", "-b 127.0.0.1")),
         *(
             perftest(f"ib_{program}_{what} {options}")
             for program in ("write", "read", "send", "atomic")
@@ -139,6 +149,11 @@ def test_more_programs(hosts: Hosts, server: str, client: str) -> None:
     runs_protected(hosts, server, client)
 
 
+def test_udaddy_without_messages(hosts: Hosts) -> None:
+    for code, out in pair(hosts, *udaddy("-S 0")):
+        assert code == 0, out
+
+
 def built(name: str) -> list[str]:
     program = PROGRAMS / name
     if not program.exists():
@@ -146,7 +161,7 @@ def built(name: str) -> list[str]:
     return [str(program)]
 
 
-@pytest.mark.parametrize("name", ["cm", "cm_fork", "cm_srq"])
+@pytest.mark.parametrize("name", ["cm", "cm_fork", "cm_srq", "cm_ud"])
 def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
     code, out = ended(hosts.start("a", built(name)))
     assert code == 0, out
@@ -229,17 +244,37 @@ def message(kind: int, reason: int = 0, qpn: int = 0) -> bytes:
     ids=["nonsense", "no QPN", "large QPN", "reason", "no reason"],
 )
 def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
-    port, agent = free_port(), hosts.place.agents[1].socket
+    code, out = answered(hosts, f"{RPING[1]} -C 1", free_port(), answer)
+    assert code != 0
+    assert event in out
+
+
+@pytest.mark.parametrize(
+    ("answer", "event"),
+    [
+        (message(6, qpn=0), "RDMA_CM_EVENT_CONNECT_ERROR, error: -71"),
+        (message(2, qpn=1), "RDMA_CM_EVENT_CONNECT_ERROR, error: -71"),
+        (message(3, reason=3), "RDMA_CM_EVENT_UNREACHABLE, error: 3"),
+        (message(3), "RDMA_CM_EVENT_UNREACHABLE, error: 2"),
+    ],
+    ids=["no QPN", "reply of RC", "status", "no status"],
+)
+def test_answers_of_a_peer_to_udaddy(hosts: Hosts, answer: bytes, event: str) -> None:
+    _, out = answered(hosts, udaddy()[1], UDADDY_PORT, answer)
+    assert event in out
+
+
+def answered(hosts: Hosts, words: str, port: int, answer: bytes) -> Ended:
+    """A program of host a, whose call a peer answers."""
+    agent = hosts.place.agents[1].socket
     common = {"identity": "host-b", "peer": [], "worker": str(hosts.place.b.ctx.path)}
     with channel(agent, common | {"do": "serve", "port": port}) as service:
         assert service.event()["event"] == "serving"
-        client = start(hosts, "a", f"{RPING[1]} -C 1", port)
+        client = start(hosts, "a", words, port)
         number = service.event()["talk"]
         with channel(agent, common | {"do": "answer", "talk": number}) as talk:
             talk.tell({"do": "say", "data": answer})
-            code, out = ended(client)
-    assert code != 0
-    assert event in out
+            return ended(client)
 
 
 REQUEST, CONFIRMATION, DEPARTURE = message(1, qpn=1), message(4), message(5)

@@ -660,18 +660,30 @@ static void test_options(void **state)
 static void test_what_is_not_there(void **state)
 {
 	struct rdma_event_channel *c = rdma_create_event_channel();
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_UDP }, *found;
-	struct rdma_addrinfo ud = { .ai_qp_type = IBV_QPT_UD };
+	static const struct {
+		int type, space;
+	} wrong[] = { { IBV_QPT_RC, RDMA_PS_UDP },
+		      { IBV_QPT_UD, RDMA_PS_TCP },
+		      { IBV_QPT_UD, RDMA_PS_IPOIB },
+		      { IBV_QPT_XRC_SEND, RDMA_PS_IB } };
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST }, *found;
 	struct rdma_cm_id *id;
 
 	(void)state;
-	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_UDP), -1);
+	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_IPOIB), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
-	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7000", &hints, &found),
-			 -1);
-	assert_int_equal(errno, EOPNOTSUPP);
-	assert_int_equal(rdma_create_ep(&id, &ud, NULL, NULL), -1);
-	assert_int_equal(errno, EOPNOTSUPP);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		hints.ai_qp_type = wrong[i].type;
+		hints.ai_port_space = wrong[i].space;
+		errno = 0;
+		assert_int_equal(
+			rdma_getaddrinfo("127.0.0.1", "7000", &hints, &found),
+			-1);
+		assert_int_equal(errno, EOPNOTSUPP);
+		errno = 0;
+		assert_int_equal(rdma_create_ep(&id, &hints, NULL, NULL), -1);
+		assert_int_equal(errno, EOPNOTSUPP);
+	}
 	assert_int_equal(rdma_join_multicast(NULL, NULL, NULL), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
 	rdma_destroy_event_channel(c);
@@ -734,6 +746,7 @@ static void test_names(void **state)
 	assert_int_equal(rdma_getaddrinfo(NULL, "7000", &hints, &found), 0);
 	assert_non_null(found->ai_src_addr);
 	assert_int_equal(found->ai_qp_type, IBV_QPT_RC);
+	assert_int_equal(found->ai_port_space, RDMA_PS_TCP);
 	rdma_freeaddrinfo(found);
 	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7000", NULL, &found),
 			 0);

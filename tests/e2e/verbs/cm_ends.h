@@ -85,7 +85,7 @@ static inline void make_qp(struct rdma_cm_id *id)
 			 .max_recv_wr = DEPTH,
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
+		.qp_type = id->qp_type,
 	};
 
 	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
@@ -105,23 +105,27 @@ static inline void route(struct rdma_cm_id *id, struct rdma_event_channel *c,
 	expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 }
 
-static inline void open_ends_of(struct ends *e, int backlog)
+static inline void open_ends_in(struct ends *e, enum rdma_port_space ps,
+				int backlog)
 {
 	struct sockaddr_in at = address("0.0.0.0", 0);
 
 	memset(e, 0, sizeof(*e));
 	e->server = rdma_create_event_channel();
 	e->client = rdma_create_event_channel();
-	assert_int_equal(
-		rdma_create_id(e->server, &e->listener, e, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_create_id(e->server, &e->listener, e, ps), 0);
 	assert_int_equal(rdma_bind_addr(e->listener, any(&at)), 0);
 	assert_int_equal(rdma_listen(e->listener, backlog), 0);
 	e->port = ntohs(rdma_get_src_port(e->listener));
 	assert_int_not_equal(e->port, 0);
-	assert_int_equal(rdma_create_id(e->client, &e->caller, e, RDMA_PS_TCP),
-			 0);
+	assert_int_equal(rdma_create_id(e->client, &e->caller, e, ps), 0);
 	route(e->caller, e->client, "127.0.0.1", e->port);
 	assert_int_equal(ntohs(rdma_get_dst_port(e->caller)), e->port);
+}
+
+static inline void open_ends_of(struct ends *e, int backlog)
+{
+	open_ends_in(e, RDMA_PS_TCP, backlog);
 }
 
 static inline void open_ends(struct ends *e)
