@@ -117,8 +117,7 @@ static void test_request_whose_id_ends_is_rejected(void **state)
 
 	(void)state;
 	open_called(&e);
-	assert_int_equal(rdma_destroy_id(e.accepted), 0);
-	e.accepted = NULL;
+	end_accepted(&e);
 	expect(e.client, RDMA_CM_EVENT_REJECTED, 28);
 	close_ends(&e);
 }
@@ -129,8 +128,7 @@ static void test_listener_may_end_before_the_answer(void **state)
 
 	(void)state;
 	open_called(&e);
-	assert_int_equal(rdma_destroy_id(e.listener), 0);
-	e.listener = NULL;
+	stop_listening(&e);
 	establish(&e, "");
 	close_ends(&e);
 }
@@ -163,15 +161,6 @@ static struct ibv_qp *own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
 	*cq = ibv_create_cq(id->verbs, DEPTH, NULL, NULL, 0);
 	init.send_cq = init.recv_cq = *cq;
 	return ibv_create_qp(id->pd, &init);
-}
-
-static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state to)
-{
-	struct ibv_qp_attr a = { .qp_state = to };
-	int mask;
-
-	assert_int_equal(rdma_init_qp_attr(id, &a, &mask), 0);
-	assert_int_equal(ibv_modify_qp(qp, &a, mask), 0);
 }
 
 static void test_qps_of_the_program(void **state)
@@ -279,6 +268,37 @@ static void test_migration(void **state)
 	end_caller(&e);
 	close_ends(&e);
 	rdma_destroy_event_channel(other);
+}
+
+/* A thread that waits for events has read the count of one and has not taken it yet,
+ * as this test does. */
+static void test_events_that_stay_are_not_counted_again(void **state)
+{
+	struct rdma_event_channel *from = rdma_create_event_channel();
+	struct rdma_event_channel *to = rdma_create_event_channel();
+	struct sockaddr_in at = address("127.0.0.1", 7000);
+	struct pollfd p = { .fd = from->fd, .events = POLLIN };
+	struct rdma_cm_id *ids[2];
+	uint64_t n;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(
+			rdma_create_id(from, &ids[i], NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(
+			rdma_resolve_addr(ids[i], NULL, any(&at), RESOLVE_MS),
+			0);
+	}
+	assert_int_equal(read(from->fd, &n, sizeof(n)), sizeof(n));
+	assert_int_equal(rdma_migrate_id(ids[0], to), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(write(from->fd, &n, sizeof(n)), sizeof(n));
+	expect(from, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	expect(to, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(rdma_destroy_id(ids[i]), 0);
+	rdma_destroy_event_channel(from);
+	rdma_destroy_event_channel(to);
 }
 
 /* More retries than there can be are as many as there can be. */
@@ -393,8 +413,7 @@ static void test_nobody_listens(void **state)
 	(void)state;
 	open_ends(&e);
 	make_qp(e.caller);
-	assert_int_equal(rdma_destroy_id(e.listener), 0);
-	e.listener = NULL;
+	stop_listening(&e);
 	assert_int_equal(rdma_connect(e.caller, NULL), 0);
 	expect(e.client, RDMA_CM_EVENT_REJECTED, 8);
 	close_ends(&e);
@@ -402,24 +421,12 @@ static void test_nobody_listens(void **state)
 
 static void test_nobody_listens_to_a_call_that_waits(void **state)
 {
-	struct sockaddr_in to;
-	struct rdma_cm_id *id;
 	struct ends e;
 
 	(void)state;
 	open_ends(&e);
-	to = address("127.0.0.1", e.port);
-	assert_int_equal(rdma_destroy_id(e.listener), 0);
-	e.listener = NULL;
-	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
-	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
-	make_qp(id);
-	assert_int_equal(rdma_connect(id, NULL), -1);
-	assert_int_equal(errno, ECONNREFUSED);
-	assert_int_equal(id->event->status, 8);
-	rdma_destroy_qp(id);
-	assert_int_equal(rdma_destroy_id(id), 0);
+	stop_listening(&e);
+	nobody_listens_to_a_call_that_waits(&e, 8);
 	close_ends(&e);
 }
 
@@ -548,21 +555,10 @@ static void test_localhost_is_the_own_gid(void **state)
 	rdma_destroy_event_channel(c);
 }
 
-/* A GID that run.toml has, and the agent's policy has not. */
 static void test_peer_without_agent(void **state)
 {
-	struct rdma_event_channel *c = rdma_create_event_channel();
-	struct rdma_cm_id *id;
-
 	(void)state;
-	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_TCP), 0);
-	route(id, c, "127.0.0.3", 7000);
-	make_qp(id);
-	assert_int_equal(rdma_connect(id, NULL), 0);
-	expect(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPERM);
-	rdma_destroy_qp(id);
-	assert_int_equal(rdma_destroy_id(id), 0);
-	rdma_destroy_event_channel(c);
+	call_of_a_peer_without_agent(RDMA_PS_TCP);
 }
 
 static void test_parameters(void **state)
@@ -789,6 +785,7 @@ int main(void)
 		cmocka_unit_test(test_qpns_without_a_connection),
 		cmocka_unit_test(test_migration),
 		cmocka_unit_test(test_migration_of_a_listener),
+		cmocka_unit_test(test_events_that_stay_are_not_counted_again),
 		cmocka_unit_test(test_retries),
 		cmocka_unit_test(test_backlog),
 		cmocka_unit_test(test_callers_that_leave_a_queue),

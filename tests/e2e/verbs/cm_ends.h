@@ -192,6 +192,17 @@ static inline void establish(struct ends *e, const char *data)
 	expect(e->server, RDMA_CM_EVENT_ESTABLISHED, 0);
 }
 
+/* The attributes of the id take a QP of the program to a state. */
+static inline void move(struct rdma_cm_id *id, struct ibv_qp *qp,
+			enum ibv_qp_state to)
+{
+	struct ibv_qp_attr a = { .qp_state = to };
+	int mask;
+
+	assert_int_equal(rdma_init_qp_attr(id, &a, &mask), 0);
+	assert_int_equal(ibv_modify_qp(qp, &a, mask), 0);
+}
+
 /* Two ends, of which the caller with a QP has called. */
 static inline void open_called(struct ends *e)
 {
@@ -206,6 +217,54 @@ static inline void end_caller(struct ends *e)
 	rdma_destroy_qp(e->caller);
 	assert_int_equal(rdma_destroy_id(e->caller), 0);
 	e->caller = NULL;
+}
+
+/* The other end leaves without an answer. */
+static inline void end_accepted(struct ends *e)
+{
+	assert_int_equal(rdma_destroy_id(e->accepted), 0);
+	e->accepted = NULL;
+}
+
+static inline void stop_listening(struct ends *e)
+{
+	assert_int_equal(rdma_destroy_id(e->listener), 0);
+	e->listener = NULL;
+}
+
+/* A call that waits, to a port that no program serves: the status is that of the
+ * event. */
+static inline void nobody_listens_to_a_call_that_waits(const struct ends *e,
+						       int status)
+{
+	struct sockaddr_in to = address("127.0.0.1", e->port);
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(NULL, &id, NULL, e->caller->ps), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
+	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
+	make_qp(id);
+	assert_int_equal(rdma_connect(id, NULL), -1);
+	assert_int_equal(errno, ECONNREFUSED);
+	assert_int_equal(id->event->status, status);
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+/* A call to a GID that run.toml has, and the agent's policy has not. */
+static inline void call_of_a_peer_without_agent(enum rdma_port_space ps)
+{
+	struct rdma_event_channel *c = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(c, &id, NULL, ps), 0);
+	route(id, c, "127.0.0.3", 7000);
+	make_qp(id);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	expect(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPERM);
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(c);
 }
 
 /* A call of an id without a QP, which the program does not answer. */

@@ -206,15 +206,6 @@ static void test_ends_are_not_told(void **state)
 	close_ends(&e);
 }
 
-static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state to)
-{
-	struct ibv_qp_attr a = { .qp_state = to };
-	int mask;
-
-	assert_int_equal(rdma_init_qp_attr(id, &a, &mask), 0);
-	assert_int_equal(ibv_modify_qp(qp, &a, mask), 0);
-}
-
 static void test_qp_of_the_program(void **state)
 {
 	struct ibv_qp_init_attr init = { .cap = { DEPTH, DEPTH, 1, 1, 0 },
@@ -338,8 +329,7 @@ static void test_request_whose_id_ends_is_rejected(void **state)
 
 	(void)state;
 	open_called_ud(&e);
-	assert_int_equal(rdma_destroy_id(e.accepted), 0);
-	e.accepted = NULL;
+	end_accepted(&e);
 	expect(e.client, RDMA_CM_EVENT_UNREACHABLE, 2);
 	close_ends(&e);
 }
@@ -360,45 +350,23 @@ static void test_caller_that_leaves(void **state)
 
 static void test_nobody_listens(void **state)
 {
-	struct sockaddr_in to;
-	struct rdma_cm_id *id;
 	struct ends e;
 
 	(void)state;
 	open_ud(&e);
 	make_qp(e.caller);
-	to = address("127.0.0.1", e.port);
-	assert_int_equal(rdma_destroy_id(e.listener), 0);
-	e.listener = NULL;
+	stop_listening(&e);
 	assert_int_equal(rdma_connect(e.caller, NULL), 0);
 	expect(e.client, RDMA_CM_EVENT_UNREACHABLE, 1);
 	has_state(e.caller->qp, IBV_QPS_RTS);
-	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP), 0);
-	assert_int_equal(rdma_resolve_addr(id, NULL, any(&to), RESOLVE_MS), 0);
-	assert_int_equal(rdma_resolve_route(id, RESOLVE_MS), 0);
-	assert_int_equal(rdma_connect(id, NULL), -1);
-	assert_int_equal(errno, ECONNREFUSED);
-	assert_int_equal(id->event->status, 1);
-	assert_int_equal(rdma_destroy_id(id), 0);
+	nobody_listens_to_a_call_that_waits(&e, 1);
 	close_ends(&e);
 }
 
-/* A GID that run.toml has, and the agent's policy has not. */
 static void test_peer_without_agent(void **state)
 {
-	struct rdma_event_channel *c = rdma_create_event_channel();
-	struct rdma_cm_id *id;
-
 	(void)state;
-	assert_int_equal(rdma_create_id(c, &id, NULL, RDMA_PS_UDP), 0);
-	route(id, c, "127.0.0.3", 7000);
-	make_qp(id);
-	assert_int_equal(rdma_connect(id, NULL), 0);
-	expect(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPERM);
-	has_state(id->qp, IBV_QPS_RTS);
-	rdma_destroy_qp(id);
-	assert_int_equal(rdma_destroy_id(id), 0);
-	rdma_destroy_event_channel(c);
+	call_of_a_peer_without_agent(RDMA_PS_UDP);
 }
 
 /* The program of a listener does not see calls of the other type. */
