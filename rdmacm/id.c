@@ -25,6 +25,7 @@ struct cm_id *cm_id_create(struct cm_channel *channel, void *context,
 	id->rdma.qp_type = cm_type_usual(ps);
 	id->generation = cm_generation();
 	id->deadline = INT64_MAX;
+	id->timeout = CM_TIMEOUT;
 	id->held = held;
 	cm_lock();
 	id->serial = ++serial;
@@ -345,8 +346,18 @@ __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 
 /* --- options ----------------------------------------------------------------------------- */
 
-/* They are checked, and have no effect: packets have no type of service that a
- * program chooses, and the worker has time limits of its own. */
+static int set_timeout(struct cm_id *id, uint8_t timeout)
+{
+	if (cm_is_ud(id) || timeout > CM_TIMEOUT_MAX)
+		return cm_fail(EINVAL);
+	if (cm_hold(id))
+		return -1;
+	id->timeout = timeout;
+	return cm_done(id, 0);
+}
+
+/* The other options are checked, and have no effect: packets have no type of service
+ * that a program chooses. */
 int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 		    size_t optlen)
 {
@@ -357,9 +368,12 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 		[RDMA_OPTION_ID_ACK_TIMEOUT] = sizeof(uint8_t),
 	};
 
-	(void)id;
 	if (level != RDMA_OPTION_ID || optname < 0 ||
 	    (size_t)optname >= sizeof(sizes) / sizeof(*sizes))
 		return cm_fail(EOPNOTSUPP);
-	return optval && optlen == sizes[optname] ? 0 : cm_fail(EINVAL);
+	if (!optval || optlen != sizes[optname])
+		return cm_fail(EINVAL);
+	return optname == RDMA_OPTION_ID_ACK_TIMEOUT
+		       ? set_timeout(cm_id_of(id), *(const uint8_t *)optval)
+		       : 0;
 }

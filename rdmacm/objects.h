@@ -21,6 +21,8 @@ _Static_assert((int)CM_DEPTH_MAX == (int)SRDMA_PRIVATE_RD_ATOMIC, "depth");
 enum {
 	CM_ANSWER_MS = 60000,
 	CM_KEYS_MS = 60000,
+	CM_TIMEOUT = 18, /* of a QP, if the program sets none */
+	CM_TIMEOUT_MAX = 31,
 	CM_BACKLOG = 1024, /* most requests of a listener that wait */
 };
 
@@ -74,6 +76,7 @@ struct cm_id {
 	uint8_t gid[SRDMA_GID_LEN]; /* of the peer */
 	struct cm_message own, theirs;
 	uint32_t qp_num;
+	uint8_t timeout;  /* of the QP (ibv_modify_qp(3)) */
 	int64_t deadline; /* CALLING, KEYING, ACCEPTED; INT64_MAX: none */
 	int confirmed;	  /* ACCEPTED: CM_CONFIRM has arrived */
 	int parted; /* 1: DISCONNECTED was reported; CONNECTED: the peer departed */

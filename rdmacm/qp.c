@@ -4,7 +4,7 @@
 
 #include "rdmacm/objects.h"
 
-enum { RNR_TIMER = 12, TIMEOUT = 18, HOPS = 64 };
+enum { RNR_TIMER = 12, HOPS = 64 };
 
 /* --- attributes ------------------------------------------------------------------ */
 
@@ -58,7 +58,7 @@ static int to_rts(struct ibv_qp_attr *a, const struct cm_id *id)
 		return IBV_QP_STATE | IBV_QP_SQ_PSN;
 	if (!id->theirs.qp_num)
 		return 0;
-	a->timeout = TIMEOUT;
+	a->timeout = id->timeout;
 	a->retry_cnt = CM_RETRY_MAX;
 	a->rnr_retry = id->theirs.rnr_retry_count;
 	a->max_rd_atomic = id->own.initiator_depth;

@@ -653,6 +653,41 @@ static void test_options(void **state)
 	rdma_destroy_event_channel(c);
 }
 
+static int set_timeout(struct rdma_cm_id *id, uint8_t timeout)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+			       &timeout, sizeof(timeout));
+}
+
+static void has_timeout(struct ibv_qp *qp, int timeout)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_TIMEOUT, &init), 0);
+	assert_int_equal(attr.timeout, timeout);
+}
+
+static void test_timeout(void **state)
+{
+	struct rdma_cm_id *ud;
+	struct ends e;
+
+	(void)state;
+	open_called(&e);
+	assert_int_equal(set_timeout(e.accepted, 32), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(set_timeout(e.accepted, 31), 0);
+	establish(&e, "");
+	has_timeout(e.accepted->qp, 31);
+	has_timeout(e.caller->qp, 18);
+	assert_int_equal(rdma_create_id(e.server, &ud, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(set_timeout(ud, 18), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_destroy_id(ud), 0);
+	close_ends(&e);
+}
+
 static void test_what_is_not_there(void **state)
 {
 	struct rdma_event_channel *c = rdma_create_event_channel();
@@ -801,6 +836,7 @@ int main(void)
 		cmocka_unit_test(test_channel_that_does_not_wait),
 		cmocka_unit_test(test_descriptor_that_is_not_readable),
 		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_timeout),
 		cmocka_unit_test(test_what_is_not_there),
 		cmocka_unit_test(test_request_without_a_channel),
 		cmocka_unit_test(test_names),
