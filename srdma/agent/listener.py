@@ -10,7 +10,6 @@ import itertools
 import secrets
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -21,6 +20,7 @@ from srdma.agent.entrance import Entrance, Owner
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
 from srdma.agent.peers import Peer
+from srdma.agent.places import Full, Limit, Limits, Places
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
@@ -33,12 +33,16 @@ from srdma.keyex.talks import Talk
 from srdma.keyex.tls import Outer
 
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256  # at a listener
-ARRIVALS_OF_IDENTITY = 4096  # at all listeners
+ARRIVALS_OF_IDENTITY = 4096  # at all listeners of a user
 LOOK_EVERY = 0.1  # seconds between two looks at whether the peers that wait have closed
 WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
+BUSY_TEXT = "too many peers wait for accept() here: try again later"
 NO_LISTENER = "no program accepts connections here"
-NO_LONGER = "the peer waits no longer: it closed, or the listener did"
+NO_LONGER = "the peer waits no longer: it closed, the listener did, or it gave way to others"
+GIVES_WAY = (
+    "this peer gives its place up, because its identity has the most of them: try again later"
+)
 
 
 class Reports(Protocol):
@@ -58,14 +62,14 @@ class Arrivals:
         # Random, so that a number of the agent before a restart names no other peer.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, tuple[Listener, Meeting]] = {}
-        self._counts: Counter[tuple[Listener | None, str]] = Counter()  # how many wait: _limits()
+        self._places = Places[int]()
         self._looked_at = -LOOK_EVERY
 
     def add(self, listener: Listener, meeting: Meeting) -> int:
         """Keep a peer until take(), or until it closes."""
         number = next(self._numbers)
         self._waiting[number] = listener, meeting
-        self._counts.update(_limits(listener, meeting).keys())
+        self._places.add(number, _limits(listener, meeting))
         if meeting.awaited:
             meeting.stream.watch(partial(self._heard, number))
         return number
@@ -87,22 +91,31 @@ class Arrivals:
             raise ExchangeError("closed", NO_LONGER)
         return meeting
 
-    def has_room(self, listener: Listener, meeting: Meeting) -> bool:
-        """False if too many wait. Peers that closed after their first message are dropped first,
-        once there are too many: a look at each of them takes some time."""
-        if self._below_limits(listener, meeting):
-            return True
+    def make_room(self, listener: Listener, meeting: Meeting) -> None:
+        """Refuse the peers that give way to a new one. Raises ExchangeError (`busy`).
+
+        Peers that closed after their first message are dropped before, once there are too many: a
+        look at each of them takes some time.
+        """
+        limits = _limits(listener, meeting)
+        if any(self._places.count(key) >= limit.most for key, limit in limits.items()):
+            self._look()
+        try:
+            gone = self._places.make_room(limits)
+        except Full:
+            raise ExchangeError("busy", BUSY_TEXT) from None
+        for number in gone:
+            self._pop(number).refuse(ExchangeError("busy", GIVES_WAY))
+
+    def _look(self) -> None:
+        """Drop the peers that closed."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY:
-            return False
+            return
         self._looked_at = now
         for number, (_, waiting) in [*self._waiting.items()]:
             if not waiting.stream.connected():
                 self._pop(number).drop()
-        return self._below_limits(listener, meeting)
-
-    def _below_limits(self, listener: Listener, meeting: Meeting) -> bool:
-        return all(self._counts[key] < most for key, most in _limits(listener, meeting).items())
 
     def close(self, listener: Listener) -> None:
         """The listener ended: refuse its peers."""
@@ -118,19 +131,17 @@ class Arrivals:
 
     def _pop(self, number: int) -> Meeting:
         listener, meeting = self._waiting.pop(number)
-        for key in _limits(listener, meeting):
-            self._counts[key] -= 1
-            if not self._counts[key]:
-                del self._counts[key]
+        self._places.remove(number, _limits(listener, meeting))
         return meeting
 
 
-def _limits(listener: Listener, meeting: Meeting) -> dict[tuple[Listener | None, str], int]:
-    """The numbers that include a peer that waits, and their limits."""
+def _limits(listener: Listener, meeting: Meeting) -> Limits:
+    """By the listener, or the user of it, and whose peers are counted there; "": all."""
+    identity = meeting.identity
     return {
-        (listener, ""): ARRIVALS_MAX,
-        (listener, meeting.identity): ARRIVALS_PER_IDENTITY,
-        (None, meeting.identity): ARRIVALS_OF_IDENTITY,
+        (listener, ""): Limit(ARRIVALS_MAX, (identity,)),
+        (listener, identity): Limit(ARRIVALS_PER_IDENTITY),
+        (group(listener.uid) or listener.uid, identity): Limit(ARRIVALS_OF_IDENTITY),
     }
 
 
@@ -250,8 +261,9 @@ class Listener(Entrance[Link]):
         check_age(meeting, self._own())
         if self._closed:
             raise ExchangeError("closed", NO_LISTENER)
-        if self._channel.unread() or not self._admission.arrivals.has_room(self, meeting):
-            raise ExchangeError("busy", "too many peers wait for accept() here: try again later")
+        if self._channel.unread():
+            raise ExchangeError("busy", BUSY_TEXT)
+        self._admission.arrivals.make_room(self, meeting)
         self._audit("admitted", address=meeting.stream.link.address, identity=meeting.identity)
         meeting.stream.most = WAITING_MAX
         number = self._admission.arrivals.add(self, meeting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from srdma import gid as gids
 from srdma.agent.links import STALE, check_age
 from srdma.agent.meeting import Meeting
 from srdma.agent.peers import Peer
+from srdma.agent.places import Full, Limit, Limits, Places
 from srdma.agent.settings import Identity
 from srdma.gid import QPName
 from srdma.keyex.exchange import Role
@@ -78,7 +78,7 @@ class Rendezvous:
         self._peer_at = peer_at
         self._calls: dict[Key, asyncio.Future[Meeting]] = {}
         self._offers: dict[Key, Meeting] = {}  # the oldest first
-        self._of: Counter[str] = Counter()  # OFFERs of an identity
+        self._places = Places[Key]()
 
     def know(self, gid: bytes) -> None:
         """The GID of the worker of this agent; NONE while there is no worker."""
@@ -102,9 +102,9 @@ class Rendezvous:
             former = self._remove(key)
             former.refuse(ExchangeError("state", "another OFFER of the same QP replaces this one"))
             former.stream.link.refused(BUSY)
-        self._make_room(meeting)
+        self._make_room(key, meeting)
         self._offers[key] = meeting
-        self._of[meeting.identity] += 1
+        self._places.add(key, _limits(key, meeting))
         meeting.stream.watch(lambda: self._heard(key, meeting))
 
     async def met(self, call: Call, own: Callable[[], Identity]) -> Meeting:
@@ -169,22 +169,26 @@ class Rendezvous:
         """Take an OFFER from those that wait."""
         meeting = self._offers.pop(key)
         meeting.stream.watch(None)
-        self._of[meeting.identity] -= 1
-        if not self._of[meeting.identity]:
-            del self._of[meeting.identity]
+        self._places.remove(key, _limits(key, meeting))
         return meeting
 
-    def _make_room(self, meeting: Meeting) -> None:
-        """Raise ExchangeError (`busy`) if too many OFFERs wait. Of all identities the one that has
-        the most gives way, with its oldest OFFER."""
-        mine = self._of[meeting.identity]
-        if len(self._offers) < OFFERS_MAX and mine < OFFERS_PER_IDENTITY:
-            return
-        (most, number), *_ = self._of.most_common(1)
-        if mine >= min(OFFERS_PER_IDENTITY, number):
-            raise ExchangeError("busy", BUSY_TEXT)
-        oldest = next(key for key, other in self._offers.items() if other.identity == most)
-        self._remove(oldest).refuse(ExchangeError("busy", BUSY_TEXT))
+    def _make_room(self, key: Key, meeting: Meeting) -> None:
+        """Refuse the OFFERs that give way to a new one. Raises ExchangeError (`busy`)."""
+        try:
+            gone = self._places.make_room(_limits(key, meeting))
+        except Full:
+            raise ExchangeError("busy", BUSY_TEXT) from None
+        for former in gone:
+            self._remove(former).refuse(ExchangeError("busy", BUSY_TEXT))
+
+
+def _limits(key: Key, meeting: Meeting) -> Limits:
+    """By the identity of the client; "": of all."""
+    identity, gid = f"identity {meeting.identity}", f"GID {gids.text_of(key[0].of)}"
+    return {
+        identity: Limit(OFFERS_PER_IDENTITY, (gid,)),
+        "": Limit(OFFERS_MAX, (identity, gid)),
+    }
 
 
 def _closed(gid: bytes) -> ExchangeError:

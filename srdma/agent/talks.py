@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from srdma import gid as gids
+from srdma.agent.accounts import group
 from srdma.agent.calls import Callers
 from srdma.agent.channel import Channel, until_closed
 from srdma.agent.dialogue import Dialogue
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Meeting
 from srdma.agent.peers import Peer
+from srdma.agent.places import Full, Limit, Limits, Places
 from srdma.agent.ports import Own, Ports, Service
 from srdma.agent.settings import Identity
 from srdma.keyex.fields import ExchangeError
@@ -25,31 +26,33 @@ from srdma.keyex.talks import Talk, name_of, port_of, port_of_qp, talk_of
 
 # Talks at a port: all, those of an identity, and those of the peers' programs at a GID.
 WAITING_MAX, WAITING_PER_IDENTITY, WAITING_PER_GID = 1024, 256, 256
-WAITING_OF_IDENTITY = 4096  # at all ports
+WAITING_OF_IDENTITY = 4096  # at all ports of a user
 INBOX = 8192  # bytes of a talk that may wait: more than its SAYs have
-NO_LONGER = "the talk waits no longer: its caller left, or the port is not served any more"
-
-# How many talks of a peer ("": of all peers) may wait at a service (None: at all services).
-Limits = dict[tuple[Service | None, str], int]
+NO_LONGER = (
+    "the talk waits no longer: its caller left, it gave way to others, or the port is not served"
+)
+GIVES_WAY = "this talk gives way to others: its identity or GID has the most: try again later"
 
 
 @dataclass
 class Waiting:
     """A talk that the program has not answered."""
 
+    number: int
     service: Service
     meeting: Meeting
     gid: bytes  # of the caller
 
     @property
-    def counts(self) -> Limits:
-        """The numbers that include this talk, and their limits."""
-        identity = f"identity {self.meeting.identity}"
+    def limits(self) -> Limits:
+        """By the service, or the user of it, and whose talks are counted there; "": all."""
+        user = self.service.channel.uid
+        identity, gid = f"identity {self.meeting.identity}", f"GID {gids.text_of(self.gid)}"
         return {
-            (self.service, ""): WAITING_MAX,
-            (self.service, identity): WAITING_PER_IDENTITY,
-            (None, identity): WAITING_OF_IDENTITY,
-            (self.service, f"GID {gids.text_of(self.gid)}"): WAITING_PER_GID,
+            (self.service, ""): Limit(WAITING_MAX, (identity, gid)),
+            (self.service, identity): Limit(WAITING_PER_IDENTITY, (gid,)),
+            (self.service, gid): Limit(WAITING_PER_GID, (identity,)),
+            (group(user) or user, identity): Limit(WAITING_OF_IDENTITY),
         }
 
 
@@ -71,7 +74,7 @@ class Talks:
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}
-        self._counts: Counter[tuple[Service | None, str]] = Counter()  # see Waiting.counts
+        self._places = Places[int]()  # of talks that have no answer
 
     async def serve(self, channel: Channel, own: Own, settings: Mapping[str, Any]) -> None:
         """Do what the first message of a channel says, until its end. Raises ExchangeError."""
@@ -104,7 +107,7 @@ class Talks:
         own = service.own()
         _check(meeting, own)
         check_age(meeting, own if own.name == meeting.own else None)
-        self._wait(Waiting(service, meeting, talk.of), talk)
+        self._wait(Waiting(next(self._numbers), service, meeting, talk.of), talk)
 
     # Internal ---------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class Talks:
         """Refuse the talks that wait at a port that is not served any more."""
         for number, waiting in [*self._waiting.items()]:
             if waiting.service is service:
-                self._uncount(self._remove(number))
+                self._leave(self._remove(number))
                 waiting.meeting.refuse(ExchangeError("closed", NO_LONGER))
 
     async def _call(self, channel: Channel, own: Own, fields: Mapping[str, Any]) -> None:
@@ -157,30 +160,36 @@ class Talks:
         service, meeting = waiting.service, waiting.meeting
         if service.channel.unread():
             raise ExchangeError("busy", f"the program at {name_of(service.port)} does not read")
-        for key, most in waiting.counts.items():
-            if self._counts[key] >= most:
-                of = f" of {key[1]}" if key[1] else ""
-                at = f"at {name_of(service.port)}" if key[0] else "here"
-                raise ExchangeError("busy", f"{most} talks{of} wait {at} already: try again later")
+        self._make_room(waiting)
         self._audit("called", uid=service.channel.uid, identity=meeting.identity, port=service.port)
-        number = next(self._numbers)
-        self._waiting[number] = waiting
-        self._counts.update(waiting.counts.keys())
+        self._waiting[waiting.number] = waiting
+        self._places.add(waiting.number, waiting.limits)
         meeting.stream.most = INBOX
-        meeting.stream.watch(partial(self._heard, number))
+        meeting.stream.watch(partial(self._heard, waiting.number))
         service.channel.report(
             "called",
-            talk=number,
+            talk=waiting.number,
             identity=meeting.identity,
             gid=talk.of,
             port=talk.own,
             data=talk.data,
         )
 
+    def _make_room(self, waiting: Waiting) -> None:
+        """Refuse the talks that give way to a new one. Raises ExchangeError (`busy`)."""
+        try:
+            gone = self._places.make_room(waiting.limits)
+        except Full as full:
+            raise ExchangeError("busy", _full(waiting, full.at)) from None
+        for number in gone:
+            former = self._remove(number)
+            self._leave(former)
+            former.meeting.refuse(ExchangeError("busy", GIVES_WAY))
+
     def _heard(self, number: int) -> None:
         """The caller has ended a talk that waits, or has sent a message before the answer."""
         waiting = self._remove(number)
-        self._uncount(waiting)
+        self._leave(waiting)
         meeting = waiting.meeting
         if meeting.stream.connected():
             meeting.refuse(ExchangeError("state", "a message that came before the answer"))
@@ -197,23 +206,29 @@ class Talks:
         try:
             _check(waiting.meeting, own())
         except ExchangeError as error:
-            self._uncount(waiting)
+            self._leave(waiting)
             waiting.meeting.refuse(error)
             raise
+        self._places.fix(number, waiting.limits)
         dialogue = Dialogue(channel, self._callers.of(channel.uid))
-        await dialogue.answer(waiting.meeting, partial(self._uncount, waiting))
+        await dialogue.answer(waiting.meeting, partial(self._leave, waiting))
 
     def _remove(self, number: int) -> Waiting:
-        """Take a talk from those that wait. It still counts."""
+        """Take a talk from those that wait for a program. It has its places until _leave()."""
         waiting = self._waiting.pop(number)
         waiting.meeting.stream.watch(None)
         return waiting
 
-    def _uncount(self, waiting: Waiting) -> None:
-        for key in waiting.counts:
-            self._counts[key] -= 1
-            if not self._counts[key]:
-                del self._counts[key]
+    def _leave(self, waiting: Waiting) -> None:
+        self._places.remove(waiting.number, waiting.limits)
+
+
+def _full(waiting: Waiting, at: object) -> str:
+    """Why a talk gets no place. at: a key of its limits."""
+    assert isinstance(at, tuple)
+    of = f" of {at[1]}" if at[1] else ""
+    where = name_of(waiting.service.port) if at[0] is waiting.service else "the ports of this user"
+    return f"{waiting.limits[at].most} talks{of} wait at {where} already: try again later"
 
 
 def _check(meeting: Meeting, own: Identity) -> None:

@@ -568,17 +568,41 @@ def test_numbers_of_a_restarted_agent() -> None:
         new.take(number, 7)
 
 
+def room(arrivals: Arrivals, listener: Mock, *meetings: Mock) -> list[bool]:
+    """True for each that is not refused."""
+    found = []
+    for meeting in meetings:
+        try:
+            arrivals.make_room(listener, meeting)
+            found.append(True)
+        except ExchangeError as error:
+            assert error.code == "busy"
+            found.append(False)
+    return found
+
+
 def test_arrivals_of_an_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At all listeners together: a local user can make any number of listeners."""
+    """At all listeners of a user together: a local user can make any number of listeners, and takes
+    no place of another user's."""
     monkeypatch.setattr(admission, "ARRIVALS_OF_IDENTITY", 2)
     here, other, third = (Mock(uid=7) for _ in range(3))
     a, b = (Mock(awaited=False, identity=name) for name in "ab")
     arrivals = Arrivals()
     first = arrivals.add(here, a)
     arrivals.add(other, a)
-    assert not arrivals.has_room(third, a) and arrivals.has_room(third, b)
+    assert room(arrivals, third, a, b) == [False, True]
+    assert room(arrivals, Mock(uid=8), a) == [True]
     arrivals.take(first, 7)
-    assert arrivals.has_room(third, a)
+    assert room(arrivals, third, a) == [True]
+
+
+def test_arrivals_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another computer can name any number of users: they are one."""
+    monkeypatch.setattr(admission, "ARRIVALS_OF_IDENTITY", 1)
+    arrivals, a = Arrivals(), Mock(awaited=False, identity="a")
+    arrivals.add(Mock(uid="left:7"), a)
+    assert room(arrivals, Mock(uid="left:8"), a) == [False]
+    assert room(arrivals, Mock(uid="right:8"), a) == [True]
 
 
 def test_looks_at_arrivals_have_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,7 +612,7 @@ def test_looks_at_arrivals_have_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     here, a = Mock(uid=7), Mock(awaited=False, identity="a")
     arrivals = Arrivals()
     arrivals.add(here, a)
-    assert [arrivals.has_room(here, a) for _ in range(3)] == [False] * 3
+    assert room(arrivals, here, a, a, a) == [False] * 3
     assert a.stream.connected.call_count == 1
 
 
@@ -609,26 +633,37 @@ def test_limits_of_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
     here, other = Mock(uid=7), Mock(uid=7)
     a, b, c = (Mock(awaited=False, identity=name) for name in "abc")
     arrivals = Arrivals()
-
-    def room(*meetings: Mock) -> list[bool]:
-        return [arrivals.has_room(here, meeting) for meeting in meetings]
-
     first = arrivals.add(here, a)
-    arrivals.add(here, a)
-    arrivals.add(other, a)
-    assert room(b, c) == [True, True] and not a.stream.connected.called
-    assert room(a) == [False] and a.stream.connected.called
     arrivals.add(here, b)
-    assert room(a, b, c) == [False, False, False]
+    arrivals.add(other, a)
+    assert room(arrivals, here, a, b, c) == [True] * 3 and not a.stream.connected.called
+    arrivals.add(here, a)
+    assert room(arrivals, here, a) == [False] and a.stream.connected.called
     arrivals.take(first, 7)
-    assert room(a, b, c) == [True, True, True]
+    assert room(arrivals, here, a, b, c) == [True] * 3
     arrivals.add(here, c)
+    assert room(arrivals, here, a, b, c) == [False] * 3
     b.stream.connected.return_value = False
-    assert room(c) == [True] and b.drop.called
+    assert room(arrivals, here, c) == [True] and b.drop.called
     arrivals.add(here, c)
-    assert room(a, b) == [False, False]
+    assert room(arrivals, here, a) == [False]
+    assert not (a.refuse.called or b.refuse.called or c.refuse.called)
     arrivals.close(here)
-    assert room(a, b, c) == [True, True, True] and c.refuse.call_count == 2
+    assert room(arrivals, here, a, b, c) == [True] * 3 and c.refuse.call_count == 2
+
+
+def test_others_have_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The identity with the most gives way to a peer, with its oldest one."""
+    monkeypatch.setattr(admission, "ARRIVALS_MAX", 3)
+    here = Mock(uid=7)
+    crowd = [Mock(awaited=False, identity="a") for _ in range(3)]
+    arrivals = Arrivals()
+    first, *_ = [arrivals.add(here, one) for one in crowd]
+    assert room(arrivals, here, Mock(awaited=False, identity="b")) == [True]
+    assert [one.refuse.called for one in crowd] == [True, False, False]
+    assert crowd[0].refuse.call_args.args[0].code == "busy"
+    with pytest.raises(ExchangeError, match=NO_LONGER):
+        arrivals.take(first, 7)
 
 
 def test_arrival_is_accepted_once(

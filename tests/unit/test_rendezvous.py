@@ -594,15 +594,15 @@ def alone() -> Rendezvous:
 def test_identity_with_the_most_offers_gives_no_way_to_itself(
     alone: Rendezvous, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "OFFERS_MAX", 3)
-    waiting = [Waiting(name) for name in "aac"]
+    monkeypatch.setattr(rendezvous, "OFFERS_MAX", 4)
+    waiting = [Waiting(name) for name in "aaac"]
     for number, one in enumerate(waiting, 1):
         server_of(alone, number, one)
     with pytest.raises(ExchangeError, match="too many OFFERs") as caught:
-        server_of(alone, 4, Waiting("a"))
+        server_of(alone, 5, Waiting("a"))
     assert caught.value.code == "busy" and not any(one.refusals for one in waiting)
-    server_of(alone, 5, Waiting("c"))
-    assert [one.refusals for one in waiting] == [["busy"], [], []]
+    server_of(alone, 6, Waiting("c"))
+    assert [one.refusals for one in waiting] == [["busy"], [], [], []]
 
 
 def test_program_gives_up_as_an_offer_arrives(alone: Rendezvous) -> None:
@@ -644,7 +644,7 @@ def test_client_that_gives_up(b: Host, folder: Path, end: bytes) -> None:
     until(lambda: offers(b) == 1)
     client.close()
     until(lambda: offers(b) == 0)
-    assert not b.agent.call(lambda: b.agent.service.rendezvous._of)
+    assert not b.agent.call(lambda: b.agent.service.rendezvous._places._crowds)
 
 
 @pytest.mark.parametrize("how", ["replaced", "abandoned"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import time
 from collections.abc import Iterator
@@ -105,7 +106,11 @@ def refused(wire: Wire) -> tuple[str, str]:
 def waiting(one: Host) -> int:
     """How many talks have no answer."""
     found = one.agent.service._admission.talks
-    return int(one.agent.call(lambda: sum(n for (_, who), n in found._counts.items() if not who)))
+    return int(one.agent.call(lambda: sum(found._places.count((s, "")) for s in services(one))))
+
+
+def services(one: Host) -> list[ports.Service]:
+    return [*one.agent.service._admission.talks._ports._services.values()]
 
 
 def talking(a: Host, b: Host) -> tuple[Wire, Wire, Wire]:
@@ -576,10 +581,77 @@ def test_refusal_names_the_limit(
         "WAITING_MAX": "1 talks wait at port 7000",
         "WAITING_PER_IDENTITY": f"1 talks of identity {uri('a')} wait at port 7000",
         "WAITING_PER_GID": "1 talks of GID 127.0.0.1 wait at port 7000",
-        "WAITING_OF_IDENTITY": f"1 talks of identity {uri('a')} wait here",
+        "WAITING_OF_IDENTITY": f"1 talks of identity {uri('a')} wait at the ports of this user",
     }
     assert isinstance(told, ErrorMessage) and told.code == "busy"
     assert of[limit] in told.text
+    stranger.close()
+
+
+def test_other_identity_of_a_gid(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One identity has all places of its GID, and gives way to another one of this GID."""
+    monkeypatch.setattr(talks, "WAITING_PER_GID", 2)
+    with crowd_and_peer(folder, port) as (service, crowd, peer):
+        for stream in (1, 3):
+            crowd.send_on(stream, talk_of())
+            service.event()
+        peer.send_on(1, talk_of())
+        assert crowd.error() == (1, "busy")
+        assert service.event()["identity"] == "spiffe://test/other"
+        crowd.send_on(5, talk_of())
+        assert crowd.error() == (5, "busy")
+
+
+@contextlib.contextmanager
+def crowd_and_peer(folder: Path, port: int) -> Iterator[tuple[Wire, Stranger, Stranger]]:
+    """The program that serves at B, and agents of two identities at the GID A."""
+    own = ipaddress.ip_address("127.0.0.1")
+    issue(folder / "ca", Names("spiffe://test/other", (own,)), folder / "other", force=True)
+    entries = entry("127.0.0.1", port, "spiffe://test/*", san=True), entry(B, port)
+    b = host(folder, B, port, *entries)
+    crowd, peer = (Stranger(b, folder, name) for name in ("a-san", "other"))
+    yield serve(b), crowd, peer
+    crowd.close()
+    peer.close()
+    b.close()
+
+
+def test_others_have_all_places(b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The identity with the most gives way to a peer, with its oldest talk that the program has
+    not taken. Its connection is not charged for that."""
+    monkeypatch.setattr(talks, "WAITING_MAX", 3)
+    service = serve(b)
+    crowd, peer = Stranger(b, folder), Stranger(b, folder, "c")
+    for stream in (1, 3, 5):
+        crowd.send_on(stream, talk_of())
+    other = answer(b, service)  # of stream 1
+    gone = service.event()["talk"]
+    service.event()
+    [link] = [link for link in b.links() if link.identity == uri("a")]
+    link._busy = Pace(0)
+    peer.send_on(1, talk_of(of=C))
+    assert crowd.error() == (3, "busy")
+    assert service.event()["identity"] == uri("c")
+    assert refused(ask(b, "answer", "b", talk=gone)) == ("closed", talks.NO_LONGER)
+    assert not link.end and waiting(b) == 3
+    say(other, b"yes")
+    assert decode(crowd.message()[4:]) == Say(b"yes")
+    crowd.close()
+    peer.close()
+
+
+def test_user_whose_ports_are_full(b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of one user that leaves talks unanswered takes no places of another user."""
+    monkeypatch.setattr(talks, "WAITING_OF_IDENTITY", 1)
+    serve(b)
+    other = of_user(b, {"do": "serve", "port": PORT + 1})
+    other.event()
+    stranger = Stranger(b, folder)
+    for stream in (1, 3):
+        stranger.send_on(stream, talk_of(port=PORT + 1))
+    assert stranger.error() == (3, "busy")
+    stranger.send_on(5, talk_of())
+    until(lambda: waiting(b) == 2)
     stranger.close()
 
 
@@ -588,19 +660,11 @@ def test_gid_of_several_identities(
 ) -> None:
     """The programs of one host take a part of the places, whatever their identities are."""
     monkeypatch.setattr(talks, "WAITING_PER_GID", 1)
-    own = ipaddress.ip_address("127.0.0.1")
-    issue(folder / "ca", Names("spiffe://test/other", (own,)), folder / "other")
-    entries = entry("127.0.0.1", port, "spiffe://test/*", san=True), entry(B, port)
-    b = host(folder, B, port, *entries)
-    service = serve(b)
-    first, second = (Stranger(b, folder, name) for name in ("a-san", "other"))
-    first.send_on(1, talk_of())
-    assert service.event()["event"] == "called"
-    second.send_on(1, talk_of())
-    assert second.error() == (1, "busy")
-    first.close()
-    second.close()
-    b.close()
+    with crowd_and_peer(folder, port) as (service, first, second):
+        first.send_on(1, talk_of())
+        assert service.event()["event"] == "called"
+        second.send_on(1, talk_of())
+        assert second.error() == (1, "busy")
 
 
 def test_caller_that_gives_up_while_busy(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
