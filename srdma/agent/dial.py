@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import Any
-from weakref import WeakValueDictionary
 
+from srdma.agent.names import Addresses, LookUp, looked_up
 from srdma.keyex.fields import ExchangeError
 
 IP_BIND_ADDRESS_NO_PORT = 24  # Linux: connect() chooses the port, so that many can be in use
-LOOKUPS = 2  # of names at the same time for one owner: each has a thread until DNS has answered
-THREADS = 64  # for the lookups of all owners
 BOUND = 1.0  # seconds of an attempt from the address of the port: it may have no way back
 # Codes of channel errors besides those of protocol.md 8.1: no such host; no connection.
 NAME, UNREACHABLE = "name", "unreachable"
 
 
-_limits = WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Semaphore]()
-
-
-async def dial(host: str, port: int, source: str = "", owner: str = "") -> socket.socket:
+async def dial(
+    host: str, port: int, source: str = "", look_up: LookUp = looked_up
+) -> socket.socket:
     """Connect to the first address of the host that answers. Raises ExchangeError.
 
-    owner: who has LOOKUPS; the lookups of others do not wait for its.
     source: the IP address of this end, if the peer answers there soon: it finds this agent's port
     at the address from which the connection comes (protocol.md 8.7).
     """
@@ -32,7 +27,7 @@ async def dial(host: str, port: int, source: str = "", owner: str = "") -> socke
     if not 0 < port < 1 << 16:
         raise ExchangeError("config", f"{where}: a TCP port is a number from 1 to 65535")
     try:
-        found = await _addresses(host, port, owner)
+        found = await _addresses(host, port, look_up)
     except OSError as error:
         raise ExchangeError(NAME, f"{where}: no such host: {error.strerror}") from None
     except ValueError as error:  # the name has no encoding
@@ -69,27 +64,10 @@ def _sources(source: str, family: int) -> tuple[str, ...]:
     return (source, "") if (":" in source) == (family == socket.AF_INET6) else ("",)
 
 
-async def _addresses(host: str, port: int, owner: str) -> list[tuple[Any, ...]]:
+async def _addresses(host: str, port: int, look_up: LookUp) -> Addresses:
     """As getaddrinfo(), which uses a thread, and a heap of its own, unless the host is a number."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return await _looked_up(host, port, owner)
+        return await look_up(host, port)
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-
-
-async def _looked_up(host: str, port: int, owner: str) -> list[tuple[Any, ...]]:
-    """A lookup that is cancelled goes on in its thread, and counts until its end."""
-    loop = asyncio.get_running_loop()
-    limit = _limits.get((loop, owner)) or asyncio.Semaphore(LOOKUPS)
-    _limits[loop, owner] = limit
-    await limit.acquire()
-    found = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-
-    def over(found: asyncio.Future[Any]) -> None:
-        limit.release()
-        if not found.cancelled():
-            found.exception()  # of a lookup whose caller was cancelled
-
-    found.add_done_callback(over)
-    return await asyncio.shield(found)

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
+from srdma.agent.accounts import User, group
 from srdma.agent.dial import dial
 from srdma.agent.heap import trim
 from srdma.agent.meeting import Address, Meeting
+from srdma.agent.names import Names
 from srdma.agent.peers import Peer
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
@@ -63,7 +66,8 @@ class Links:
         self._opened, self._port = opened, port
         self._links: dict[Link, list[Key]] = {}  # the oldest first
         self._found: dict[Key, Link] = {}  # where new streams are opened
-        self._attempts: dict[Key, Attempt] = {}
+        self._names = Names()
+        self._attempts: dict[tuple[Key, User], Attempt] = {}
         self._accepted: dict[str, dict[Link, None]] = {}  # by identity of the peer
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -85,19 +89,20 @@ class Links:
         address: Address,
         expected: str = "",
         *,
+        user: User,
         avoid: Meeting | None = None,
     ) -> Meeting:
         """Open a stream to the agent at an address.
 
-        expected: the identity of the peer, if there is only one right one. avoid: in another
-        connection than that one. Raises ExchangeError, PeerClosed: no connection, or the peer is
-        not one of `own`.
+        expected: the identity of the peer, if there is only one right one. user: who waits for the
+        connection. avoid: in another connection than that one. Raises ExchangeError, PeerClosed:
+        no connection, or the peer is not one of `own`.
         """
         key = own.name, own.credentials, address, expected
         former = self._found.get(key)
         if avoid and former is avoid.stream.link:
             self._lose(key)
-        meeting = Meeting("client", (await self._link(own, key)).open(), own)
+        meeting = Meeting("client", (await self._link(own, key, user)).open(), own)
         try:
             own.check(meeting.identity)
         except ExchangeError as error:
@@ -106,13 +111,14 @@ class Links:
         return meeting
 
     async def meet_gid(
-        self, own: Identity, gid: bytes, rule: Peer, *, avoid: Meeting | None = None
+        self, own: Identity, gid: bytes, rule: Peer, *, user: User, avoid: Meeting | None = None
     ) -> Meeting:
         """Open a stream to the agent of a GID, which must be a peer of this GID by its `rule`.
 
         Raises as meet(), and ExchangeError (`version`): the peer has no srdma/2.
         """
-        meeting = await self.meet(own, rule.agent_of(gid), rule.expected, avoid=avoid)
+        address = rule.agent_of(gid)
+        meeting = await self.meet(own, address, rule.expected, user=user, avoid=avoid)
         try:
             if meeting.stream.version == 1:
                 raise ExchangeError(
@@ -153,34 +159,36 @@ class Links:
 
     # Internal ---------------------------------------------------------------
 
-    async def _link(self, own: Identity, key: Key) -> Link:
-        """A connection in which a stream can be opened."""
+    async def _link(self, own: Identity, key: Key, user: User) -> Link:
+        """A connection in which a stream can be opened. Each user makes attempts of its own: those
+        of another one may wait for their look-up of the same name."""
+        asked = key, group(user) or user
         while True:
             link = self._found.get(key)
             if link and _usable(link):
                 return link
-            attempt = self._attempts.get(key)
+            attempt = self._attempts.get(asked)
             if attempt is None or not attempt.joinable:
-                attempt = Attempt(asyncio.ensure_future(self._connect(own, key)))
-                self._attempts[key] = attempt
+                attempt = Attempt(asyncio.ensure_future(self._connect(own, *asked)))
+                self._attempts[asked] = attempt
             attempt.waiting += 1
             try:
                 link = await asyncio.shield(attempt.task)
             finally:
                 attempt.waiting -= 1
                 if not attempt.waiting and not attempt.task.done():
-                    if self._attempts.get(key) is attempt:
-                        del self._attempts[key]  # no session may wait for it from now on
+                    if self._attempts.get(asked) is attempt:
+                        del self._attempts[asked]  # no session may wait for it from now on
                     await cancelled(attempt.task)
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link
 
-    async def _connect(self, own: Identity, key: Key) -> Link:
+    async def _connect(self, own: Identity, key: Key, user: User) -> Link:
         name, credentials, address, expected = key
         try:
             own.clock.check(credentials)
             source = self._port[0] if self._port else ""
-            sock = await dial(*address, source=source, owner=name)
+            sock = await dial(*address, source, partial(self._names.addresses, user))
             outer = await Outer.open(sock, "client", credentials, expected=expected)
             link = Link(outer, "client", self.port_of(outer))
             try:
@@ -189,9 +197,9 @@ class Links:
                 link.drop()
                 raise
         finally:
-            current = self._attempts.get(key)
+            current = self._attempts.get((key, user))
             if current and current.task is asyncio.current_task():
-                del self._attempts[key]
+                del self._attempts[key, user]
         link.greeted = lambda: self._greeted(link, name)
         link.start(lambda stream, first: self._opened(own, stream, first))
         self._add(link)

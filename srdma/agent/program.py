@@ -22,9 +22,9 @@ from typing import Any
 
 from srdma.agent import port as agent_port
 from srdma.agent.audit import Audit, AuditLog, stderr_in_a_thread
-from srdma.agent.dial import THREADS
 from srdma.agent.harden import harden
 from srdma.agent.heap import collect_less
+from srdma.agent.names import THREADS
 from srdma.agent.policy import Policy, Private
 from srdma.agent.remote.hosts import Hosts
 from srdma.agent.service import Service

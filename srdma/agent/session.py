@@ -406,11 +406,11 @@ class Session:
 
     async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:
         """A stream to the server. former: in another connection than that one."""
-        links, own = self._house.links, self._own()
+        links, own, user = self._house.links, self._own(), self._channel.uid
         if not isinstance(peer, Call):
-            return await links.meet(own, peer, avoid=former)
+            return await links.meet(own, peer, user=user, avoid=former)
         gid = peer.peer.gid
-        return await links.meet_gid(own, gid, self._house.peer_at(gid), avoid=former)
+        return await links.meet_gid(own, gid, self._house.peer_at(gid), user=user, avoid=former)
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting

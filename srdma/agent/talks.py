@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from srdma import gid as gids
-from srdma.agent.accounts import group
+from srdma.agent.accounts import User, group
 from srdma.agent.calls import Callers
 from srdma.agent.channel import Channel, until_closed
 from srdma.agent.dialogue import Dialogue
@@ -146,12 +146,13 @@ class Talks:
         except ExchangeError as error:
             raise ExchangeError("config", error.text) from None
         await Dialogue(channel, self._callers.of(channel.uid)).call(
-            talk, partial(self._meet, own, talk.gid)
+            talk, partial(self._meet, channel.uid, own, talk.gid)
         )
 
-    async def _meet(self, own: Own, gid: bytes, former: Meeting | None) -> Meeting:
+    async def _meet(self, user: User, own: Own, gid: bytes, former: Meeting | None) -> Meeting:
         """A stream to the agent of a GID. Raises ExchangeError."""
-        meeting = await self._links.meet_gid(own(), gid, self._peer_at(gid), avoid=former)
+        rule = self._peer_at(gid)
+        meeting = await self._links.meet_gid(own(), gid, rule, user=user, avoid=former)
         meeting.stream.most = INBOX
         return meeting
 

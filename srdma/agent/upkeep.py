@@ -340,7 +340,8 @@ class Upkeep:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
         own, resumption = self._owner.identity(), self._resumption
         peer = self.record.agreement.identity
-        meeting = await self._house.links.meet(own, address, peer, avoid=self._avoid)
+        user = self.record.uid
+        meeting = await self._house.links.meet(own, address, peer, user=user, avoid=self._avoid)
         self._avoid = None
         try:
             self._check_peer(meeting)
@@ -359,8 +360,8 @@ class Upkeep:
 
     async def _wake(self, address: Address) -> None:
         """Ask the client to resume. Raises ExchangeError, PeerClosed."""
-        peer = self.record.agreement.identity
-        meeting = await self._house.links.meet(self._owner.identity(), address, peer)
+        peer, user = self.record.agreement.identity, self.record.uid
+        meeting = await self._house.links.meet(self._owner.identity(), address, peer, user=user)
         if meeting.stream.version > 1:
             meeting.stream.send(encode(Wake(self.record.agreement.hash)))
         meeting.drop()

@@ -155,13 +155,13 @@ def test_attempt_that_is_cancelled_as_another_session_asks(
 
     async def ask() -> None:
         made, own = Links(cast(Any, None)), Identity(load(identities, "a"), ())
-        first = asyncio.ensure_future(made.meet(own, ADDRESS))
+        first = asyncio.ensure_future(made.meet(own, ADDRESS, user=0))
         while not begun:
             await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)  # the cancellation is under way
         with pytest.raises(OSError, match="the second attempt"):
-            await made.meet(own, ADDRESS)
+            await made.meet(own, ADDRESS, user=0)
         assert first.cancelled() and begun == 2
 
     run(ask())
@@ -181,10 +181,10 @@ def test_attempt_that_hangs(identities: Path, monkeypatch: pytest.MonkeyPatch) -
 
     async def ask() -> None:
         made, own = Links(cast(Any, None)), Identity(load(identities, "a"), ())
-        asked = [asyncio.ensure_future(made.meet(own, ADDRESS)) for _ in range(2)]
+        asked = [asyncio.ensure_future(made.meet(own, ADDRESS, user=0)) for _ in range(2)]
         await asyncio.sleep(0.06)
         assert len(begun) == 1
-        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS, user=0)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(begun) == 2
@@ -192,7 +192,7 @@ def test_attempt_that_hangs(identities: Path, monkeypatch: pytest.MonkeyPatch) -
             first.cancel()
         await asyncio.wait(asked[:2])
         assert begun[0].cancelled() and len(made._attempts) == 1
-        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS)))  # joins the second one
+        asked.append(asyncio.ensure_future(made.meet(own, ADDRESS, user=0)))  # joins the second one
         await asyncio.sleep(0)
         begun[1].set_result(None)
         for late in asked[2:]:
