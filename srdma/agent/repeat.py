@@ -13,6 +13,7 @@ from srdma.keyex.tls import Truncated
 # Code of a refusal -> seconds until the message is repeated the first time.
 TALK = {"stale": 0.0, "busy": 0.1}
 OFFER = TALK | {"closed": 0.0}
+_ENDED = {"rate": 0.1, "busy": 0.1, "idle": 0.0}  # the same, of an ERROR of the connection
 _LONGEST = 10.0  # seconds
 _FIRST = 1  # number of the stream for which a connection was made
 
@@ -23,7 +24,9 @@ def pause_after(
     """Seconds until the message is repeated, None if it is not; 0: in another connection."""
     if isinstance(error, ExchangeError):
         return pauses.get(error.code) if error.from_peer else None
-    return None if error.error or meeting.stream.number == _FIRST else 0.0
+    if error.error:  # streams of others may be the cause
+        return _ENDED.get(error.error.code)
+    return None if meeting.stream.number == _FIRST else 0.0
 
 
 class Pauses:

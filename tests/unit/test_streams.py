@@ -32,6 +32,7 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
+from srdma.keyex.pace import Pace
 from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Truncated
 from tests import keyex_players
 from tests.exchange_players import offer
@@ -608,6 +609,28 @@ def test_listener_that_was_opened_again(
     listening.listener.close()
     [error] = connect(client, mine, listening, ours, 102).events()
     assert (error["code"], "no listener at" in error["text"]) == ("unreachable", True)
+
+
+def test_neighbour_that_ends_the_connection(
+    client: Program,
+    listening: Listening,
+    serving: Server,
+    ours: FakeWorker,
+    identities: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refused OFFERs end the connection. They are repeated, and so is one that waits in it."""
+    monkeypatch.setattr(listener, "ARRIVALS_PER_IDENTITY", 1)
+    mine = load(identities, "a")
+    first = connect(client, mine, listening, ours, 100)
+    arrived(listening)
+    [link] = made_links(listening)
+    link._busy = Pace(0)
+    second = connect(client, mine, listening, ours, 101)
+    served = [serving.accept(arrived(listening)) for _ in range(2)]
+    for wire in (first, second, *served):
+        assert [wire.event()["event"] for _ in range(2)] == ["peer", "ready"]
+    assert link.end.error.code == "rate"
 
 
 class Answering:

@@ -8,6 +8,7 @@ import ipaddress
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, ErrorMessage, Ready, decode, encode
 from srdma.keyex.pace import Pace
 from srdma.keyex.talks import QPN_BIT, Say, Talk
+from srdma.keyex.tls import Truncated
 from tests.gid_players import A, B, C, Stranger, entry, host, identities, running, uri
 from tests.host_players import TOKEN, Host, cut
 from tests.keyex_players import END, PATIENCE, Wire, until
@@ -775,6 +777,34 @@ def test_refused_talks_end_no_connection(
         [link] = b.links()
         assert not link.end
         link._refusals = Pace(0)
+
+
+def test_neighbour_that_ends_the_connection(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refused calls of others end the connection. A talk that waits in it is repeated."""
+    monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
+    service = serve(b)
+    caller = call(a)
+    assert service.event()["event"] == "called"
+    [link] = b.links()
+    link._busy = Pace(0)
+    assert refused(call(a, to=[B, PORT + 1]))[0] == "closed"
+    say(answer(b, service), b"yes")
+    assert heard(caller) == b"yes"
+    assert link.end and link.end.error.code == "rate"
+
+
+@pytest.mark.parametrize(
+    ("code", "pause"), [("rate", 0.1), ("busy", 0.1), ("idle", 0.0), ("state", None)]
+)
+def test_error_of_the_connection(code: str, pause: float | None) -> None:
+    """Also of one that was made for this call."""
+    meeting: Any = SimpleNamespace(stream=SimpleNamespace(number=1))
+    end = Truncated()
+    assert repeat.pause_after(meeting, end, repeat.TALK) is None
+    end.error = ExchangeError(code, "")
+    assert repeat.pause_after(meeting, end, repeat.TALK) == pause
 
 
 def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
