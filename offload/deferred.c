@@ -9,6 +9,8 @@
 
 enum { WAITING = 1 };
 
+#define RESET_PATIENCE (5 * SRDMA_SECOND)
+
 /* 1: the relay must be polled until the object is free, even without a client.
  */
 static int ends_object(const struct deferred *d)
@@ -23,17 +25,18 @@ static struct deferred_bucket *bucket(struct deferred_list *l,
 	return &l->ending[srdma_hash_bucket(d->number, DEFERRED_BUCKETS - 1)];
 }
 
-/* 1: no other item ends or resets the object. */
-static int is_first(struct deferred_list *l, const struct deferred *d)
+/* The item that ends or resets the object, or NULL. */
+static struct deferred *first_of(struct deferred_list *l,
+				 const struct deferred *d)
 {
-	const struct deferred *other;
+	struct deferred *other;
 
 	LIST_FOREACH(other, bucket(l, d), of_bucket) {
 		if (other->kind == d->kind && other->leg == d->leg &&
 		    other->number == d->number)
-			return 0;
+			return other;
 	}
-	return 1;
+	return NULL;
 }
 
 void deferred_init(struct deferred_list *l)
@@ -75,9 +78,23 @@ static void item_free(struct deferred *d)
 static void judge(struct deferred_list *l, struct deferred *d)
 {
 	d->first = (ends_object(d) || d->kind == SRDMA_CTL_RESET) &&
-		   is_first(l, d);
+		   !first_of(l, d);
 	if (d->first)
 		LIST_INSERT_HEAD(bucket(l, d), d, of_bucket);
+}
+
+void deferred_cancel_reset(struct deferred_list *l, uint32_t leg, uint32_t qpn)
+{
+	const struct deferred reset = { .kind = SRDMA_CTL_RESET,
+					.leg = leg,
+					.number = qpn };
+	struct deferred *d = first_of(l, &reset);
+
+	if (!d)
+		return;
+	LIST_REMOVE(d, of_bucket);
+	d->first = 0;
+	d->canceled = 1;
 }
 
 int deferred_add(struct deferred_list *l, const struct deferred *d)
@@ -87,11 +104,8 @@ int deferred_add(struct deferred_list *l, const struct deferred *d)
 	if (!copy)
 		return -ENOMEM;
 	*copy = *d;
+	copy->until = srdma_relay_now(l->legs->relay) + RESET_PATIENCE;
 	judge(l, copy);
-	if (d->kind == SRDMA_CTL_RESET && !copy->first) {
-		free(copy);
-		return -EBUSY;
-	}
 	if (copy->client)
 		LIST_INSERT_HEAD(&copy->client->deferred, copy, of_client);
 	append(l, copy);
@@ -111,6 +125,25 @@ static int status_of(struct srdma_relay *relay, int rc,
 	if (rc == -EINPROGRESS)
 		return WAITING;
 	return rc < 0 ? refuse(out, rc, srdma_relay_why(relay)) : 0;
+}
+
+static int ask_reset(struct srdma_relay *relay, struct srdma_leg *leg,
+		     const struct deferred *d, struct srdma_ctl_msg *out)
+{
+	int rc;
+
+	if (d->canceled)
+		return refuse(out, -ECANCELED,
+			      "a newer RESET or REINIT of this QP came: its "
+			      "answer counts");
+	rc = srdma_relay_qp_reset(relay, leg, d->number, (uint32_t)d->ticket);
+	if (rc == -EINPROGRESS && srdma_relay_now(relay) >= d->until)
+		return refuse(
+			out, -ETIMEDOUT,
+			"5 s after RESET the QP has DMA under way, or "
+			"descriptors that the host has posted are "
+			"missing: repeat RESET, or end the QP by DESTROY");
+	return status_of(relay, rc, out);
 }
 
 /* Returns WAITING, or the status of the response. */
@@ -148,9 +181,7 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 					    (uint32_t)d->ticket);
 		return status_of(relay, rc, out);
 	case SRDMA_CTL_RESET:
-		rc = srdma_relay_qp_reset(relay, leg, d->number,
-					  (uint32_t)d->ticket);
-		return status_of(relay, rc, out);
+		return ask_reset(relay, leg, d, out);
 	case SRDMA_CTL_DESTROY:
 		rc = srdma_relay_qp_destroy(relay, leg, d->number);
 		if (rc == -EINPROGRESS)

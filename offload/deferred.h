@@ -28,8 +28,11 @@ struct deferred {
 	struct srdma_revoke_params range; /* REVOKE */
 	/* Of REVOKE, WITHDRAW; descriptors of RESET; other key of REPLACE. */
 	uint64_t ticket;
-	int first; /* set by deferred_add(): 1 if it ends or resets an object,
-		      and no other item that does is `first` */
+	/* Set by deferred_add(): */
+	int first; /* 1: it ends or resets an object, and no other item that
+			   does is `first` */
+	uint64_t until; /* ns of srdma_relay_now(): RESET waits no longer */
+	int canceled;	/* by deferred_cancel_reset() */
 };
 
 TAILQ_HEAD(deferred_queue, deferred);
@@ -63,10 +66,11 @@ struct deferred_list {
 
 /* An empty list; the caller then fills in legs, answer and ctx. */
 void deferred_init(struct deferred_list *l);
-/* Add a copy of *d to the list. Returns 0, -ENOMEM, or -EBUSY: the item is a
- * RESET, and one of the same QP waits. Its cost does not depend on
+/* Add a copy of *d to the list. Returns 0 or -ENOMEM. Its cost does not depend on
  * the number of items that repeat it. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
+/* A newer request of the QP came: the next polls refuse the RESET that waits. */
+void deferred_cancel_reset(struct deferred_list *l, uint32_t leg, uint32_t qpn);
 /* Call answer for items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);
 /* Forget the client: no response is sent to it, and a region whose REG_MR it waited

@@ -79,11 +79,6 @@ int requests_defer(struct call *c, struct srdma_leg *leg,
 	waiting.tag = c->in.tag;
 	waiting.leg = srdma_relay_leg_id(leg);
 	err = deferred_add(&c->q->deferred, &waiting);
-	if (err == -EBUSY)
-		return requests_refuse(
-			c, err,
-			"another RESET of QP 0x%06x waits: wait for its answer",
-			d->number);
 	if (err)
 		return requests_refuse(c, err, "out of memory");
 	c->client->waiting++;

@@ -37,6 +37,8 @@ int requests_qp_reinit(struct call *c)
 				   &a->qp, &a->records);
 	if (rc < 0)
 		return requests_refused(c, rc);
+	deferred_cancel_reset(&c->q->deferred, srdma_relay_leg_id(leg),
+			      reinit->qpn);
 	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
 	return 0;
 }
@@ -151,6 +153,9 @@ int requests_qp_reset(struct call *c)
 		return rc;
 	rc = srdma_relay_qp_reset(c->q->p.relay, leg, reset->qpn,
 				  reset->posted);
+	if (!rc || rc == -EINPROGRESS)
+		deferred_cancel_reset(&c->q->deferred, srdma_relay_leg_id(leg),
+				      reset->qpn);
 	if (rc == -EINPROGRESS)
 		return requests_defer(
 			c, leg,

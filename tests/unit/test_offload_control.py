@@ -324,7 +324,7 @@ def test_only_connections_of_a_leg_may_use_it(a: Worker) -> None:
 
 
 def test_reset_waits_for_descriptors(a: Worker) -> None:
-    """RESET is answered later, or never if the host lies; REINIT keeps the QPN."""
+    """RESET is answered later, and refused if the host lies; REINIT keeps the QPN."""
     client = a.client()
     leg, _ = client.open()
     qp, lying = client.init(leg), client.init(leg)
@@ -336,6 +336,9 @@ def test_reset_waits_for_descriptors(a: Worker) -> None:
     assert "was not reset" in client.refused(errno.EINVAL, Kind.REINIT, u32(lying.qpn, 16, 8, 0, 0))
     client.request(Kind.DESTROY, u32(qp.qpn))
     assert client.refused(errno.ENOENT, Kind.REINIT, u32(qp.qpn, 16, 8, 0, 0))
+    client.request(Kind.RESET, u32(lying.qpn, 0))
+    *_, status, text, _ = client.receive()
+    assert status == errno.ECANCELED and b"a newer RESET" in text
 
 
 def test_attached_connection_may_use_the_leg(a: Worker) -> None:

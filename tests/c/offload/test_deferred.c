@@ -25,6 +25,7 @@ struct scene {
 	struct deferred_list list;
 	unsigned answers, failures;
 	uint32_t state; /* of the last answer */
+	int status;	/* of it */
 };
 
 static void take_answer(void *ctx, const struct deferred *d,
@@ -34,6 +35,7 @@ static void take_answer(void *ctx, const struct deferred *d,
 
 	s->answers++;
 	s->failures += rc < 0;
+	s->status = rc;
 	if (d->kind == SRDMA_CTL_WAIT)
 		s->state = rc < 0 ? 0 : out->wait.state;
 }
@@ -224,33 +226,75 @@ static void test_a_repeated_destroy_is_finished_once(void **state)
 	scene_close(&s);
 }
 
-/* A second RESET of the QP is refused while one waits. It is forgotten with its
+static void add_reset(struct scene *s, int i, uint32_t posted,
+		      struct client *client)
+{
+	const struct deferred d = {
+		.client = client,
+		.kind = SRDMA_CTL_RESET,
+		.leg = srdma_relay_leg_id(s->pair.side[0].leg),
+		.number = s->pair.side[0].qp[i].qpn,
+		.ticket = posted,
+	};
+
+	deferred_cancel_reset(&s->list, d.leg, d.number);
+	assert_int_equal(deferred_add(&s->list, &d), 0);
+}
+
+/* A newer RESET of the QP cancels the one that waits. It is forgotten with its
  * client. */
 static void test_one_reset_of_a_qp_waits(void **state)
 {
 	struct client first = { 0 }, second = { 0 };
 	struct scene s;
-	struct deferred d = { .client = &first,
-			      .kind = SRDMA_CTL_RESET,
-			      .ticket = 1 };
 
 	(void)state;
 	scene_open(&s);
-	d.leg = srdma_relay_leg_id(s.pair.side[0].leg);
-	d.number = s.pair.side[0].qp[0].qpn;
-	assert_int_equal(deferred_add(&s.list, &d), 0);
-	d.client = &second;
-	assert_int_equal(deferred_add(&s.list, &d), -EBUSY);
-	assert_int_equal(deferred_poll(&s.list), 1);
-	d.number = s.pair.side[0].qp[1].qpn;
-	assert_int_equal(deferred_add(&s.list, &d), 0);
+	add_reset(&s, 0, 1, &first);
+	add_reset(&s, 1, 1, &first);
+	assert_int_equal(deferred_poll(&s.list), 2);
+	for (int n = 0; n < 3; n++)
+		add_reset(&s, 0, 1, &second);
+	assert_int_equal(s.answers, 0);
+	assert_int_equal(deferred_poll(&s.list), 2);
+	assert_int_equal(s.answers, 3);
+	assert_int_equal(s.failures, 3);
+	assert_int_equal(s.status, -ECANCELED);
 	deferred_leave(&s.list, &first);
 	assert_int_equal(deferred_poll(&s.list), 1);
-	d.number = s.pair.side[0].qp[0].qpn;
-	assert_int_equal(deferred_add(&s.list, &d), 0);
+	add_reset(&s, 0, 0, &second); /* no descriptor is missing */
+	while (deferred_poll(&s.list))
+		pair_run(&s.pair, 1);
+	assert_int_equal(s.answers, 5);
+	assert_int_equal(s.failures, 4);
+	add_reset(&s, 2, 1, &second);
 	deferred_leave(&s.list, &second);
 	assert_int_equal(deferred_poll(&s.list), 0);
-	assert_int_equal(s.answers, 0);
+	assert_int_equal(s.answers, 5);
+	scene_close(&s);
+}
+
+/* A RESET whose descriptors do not come has an answer after 5 s, and may be
+ * repeated. */
+static void test_a_reset_has_a_limit_of_time(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_open(&s);
+	add_reset(&s, 0, 1, NULL);
+	pair_wait_ms(&s.pair, 4900);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	pair_wait_ms(&s.pair, 200);
+	assert_int_equal(deferred_poll(&s.list), 0);
+	assert_int_equal(s.status, -ETIMEDOUT);
+	add_reset(&s, 0, 1, NULL);
+	pair_wait_ms(&s.pair, 1);
+	assert_int_equal(deferred_poll(&s.list), 1);
+	add_reset(&s, 0, 0, NULL);
+	assert_int_equal(deferred_poll(&s.list), 0);
+	assert_int_equal(s.answers, 3);
+	assert_int_equal(s.status, 0);
 	scene_close(&s);
 }
 
@@ -290,6 +334,7 @@ int main(void)
 		cmocka_unit_test(test_a_client_that_leaves_is_forgotten),
 		cmocka_unit_test(test_a_repeated_destroy_is_finished_once),
 		cmocka_unit_test(test_one_reset_of_a_qp_waits),
+		cmocka_unit_test(test_a_reset_has_a_limit_of_time),
 		cmocka_unit_test(
 			test_items_are_added_and_forgotten_without_a_search),
 	};

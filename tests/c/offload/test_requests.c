@@ -545,7 +545,46 @@ static void test_pending_requests_are_limited(void **state)
 	end(&s);
 }
 
-static void test_second_reset_of_a_qp_is_refused(void **state)
+/* A RESET that waits is refused when a newer request of the QP came: it must not
+ * end the QP that REINIT makes. */
+static void test_newer_request_cancels_a_reset(void **state)
+{
+	struct scene s;
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESET };
+	uint32_t qpn, reason;
+
+	(void)state;
+	begin(&s);
+	qpn = s.pair.side[1].qp[0].qpn;
+	m.reset.qpn = qpn;
+	for (int posted = 1; posted >= 0; posted--) {
+		m.reset.posted = (uint32_t)posted;
+		ask(&s, &m);
+		pair_wait_ms(&s.pair, 2000);
+	}
+	assert_int_equal(requests_poll(s.requests), 0);
+	assert_int_equal(s.player.answers, 2);
+	s.player.answers = 0;
+	m.reset.posted = 1;
+	ask(&s, &m);
+	WAITS(&s, 1);
+	m = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_REINIT };
+	m.reinit.qpn = qpn;
+	m.reinit.qp = (struct srdma_qp_params){ .sq = 16, .rq = 16 };
+	ask(&s, &m);
+	assert_int_equal(s.player.last.status, 0);
+	s.player.answers = 0;
+	requests_poll(s.requests);
+	expect_refusal(&s, ECANCELED, "a newer RESET or REINIT of this QP");
+	WAITS(&s, 0);
+	assert_int_equal(srdma_relay_qp_state(s.pair.side[1].relay,
+					      s.pair.side[1].leg, qpn, &reason),
+			 SRDMA_QP_INIT);
+	end(&s);
+}
+
+/* One answer is due for each. */
+static void test_second_reset_of_a_qp_takes_the_place(void **state)
 {
 	struct scene s;
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_RESET,
@@ -557,8 +596,13 @@ static void test_second_reset_of_a_qp_is_refused(void **state)
 	ask(&s, &m);
 	WAITS(&s, 1);
 	ask(&s, &m);
-	expect_refusal(&s, EBUSY, "another RESET of QP");
+	requests_poll(s.requests);
+	expect_refusal(&s, ECANCELED, "a newer RESET or REINIT of this QP");
 	WAITS(&s, 1);
+	pair_wait_ms(&s.pair, 5000);
+	requests_poll(s.requests);
+	expect_refusal(&s, ETIMEDOUT, "repeat RESET, or end the QP by DESTROY");
+	WAITS(&s, 0);
 	m.reset.posted = 1000000;
 	ask(&s, &m);
 	expect_refusal(&s, EINVAL, "1000000 descriptors");
@@ -681,7 +725,8 @@ int main(void)
 		cmocka_unit_test(test_wrong_token_attaches_no_leg),
 		cmocka_unit_test(test_leg_ends_with_its_owner),
 		cmocka_unit_test(test_pending_requests_are_limited),
-		cmocka_unit_test(test_second_reset_of_a_qp_is_refused),
+		cmocka_unit_test(test_newer_request_cancels_a_reset),
+		cmocka_unit_test(test_second_reset_of_a_qp_takes_the_place),
 		cmocka_unit_test(test_unexpected_descriptors_are_refused),
 		cmocka_unit_test(test_region_of_a_client_that_leaves_is_freed),
 		cmocka_unit_test(test_region_is_freed_after_its_dma),
