@@ -1,10 +1,11 @@
 /*
- * Receive path of the UDP wire: datagrams from the kernel with arbitrary
- * lengths, flags and senders. Only datagrams with a correct ICRC from legal
+ * Receive path of the UDP wire: datagrams and trains from the kernel with
+ * arbitrary lengths, flags, ancillary data and senders. Only datagrams with a correct ICRC from legal
  * senders are delivered, and every table entry of a connection becomes free
  * again.
  */
 #include <errno.h>
+#include <netinet/udp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,29 +67,58 @@ static void sender(struct msghdr *hdr, uint8_t how)
 		hdr->msg_namelen = next();
 }
 
+/* Ancillary data: none, the length of a train's datagrams, or anything. */
+static int control(struct msghdr *hdr, uint8_t how)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(hdr);
+	int size = next() | next() << 8;
+
+	CHECK(c);
+	if (!(how & 6)) {
+		hdr->msg_controllen = 0;
+		return 0;
+	}
+	*c = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(size)),
+			       .cmsg_level = SOL_UDP,
+			       .cmsg_type = UDP_GRO };
+	if ((how & 6) == 6)
+		next_bytes(&size, sizeof(size));
+	memcpy(CMSG_DATA(c), &size, sizeof(size));
+	if (how & 8)
+		next_bytes(c, sizeof(*c));
+	return size;
+}
+
+/* Makes the ICRC of the datagram of len bytes at data right. */
+static void mend(const struct msghdr *hdr, uint8_t *data, uint32_t len)
+{
+	struct srdma_icrc icrc;
+
+	if (len < SRDMA_UDP_SHORTEST)
+		return;
+	len -= SRDMA_ICRC_LEN;
+	srdma_icrc_init(&icrc, hdr->msg_name, &port->own.any);
+	srdma_icrc_compute(&icrc, data, len, data + len);
+}
+
 static void datagram(struct mmsghdr *msg)
 {
 	const struct iovec *v = msg->msg_hdr.msg_iov;
-	uint8_t how = next();
-	uint32_t len = next() | (uint32_t)(next() & 31) << 8;
-	struct srdma_icrc icrc;
+	uint8_t how = next(), *data = v->iov_base;
+	uint32_t len = next() | (uint32_t)next() << 8, at = 0, each;
+	int size;
 
-	CHECK(v->iov_len <= SRDMA_POOL_CAP);
+	CHECK(v->iov_len == SRDMA_UDP_ROOM);
 	sender(&msg->msg_hdr, next());
-	msg->msg_hdr.msg_flags = 0;
-	if (len > v->iov_len) {
-		len = (uint32_t)v->iov_len;
-		msg->msg_hdr.msg_flags = MSG_TRUNC;
-	}
-	next_bytes(v->iov_base, len);
+	size = control(&msg->msg_hdr, how);
+	msg->msg_hdr.msg_flags =
+		(how & 16 ? MSG_TRUNC : 0) | (how & 32 ? MSG_CTRUNC : 0);
 	msg->msg_len = len;
-	if (how & 1 && len >= SRDMA_UDP_SHORTEST) {
-		uint8_t *data = v->iov_base;
-
-		len -= SRDMA_ICRC_LEN;
-		srdma_icrc_init(&icrc, msg->msg_hdr.msg_name, &port->own.any);
-		srdma_icrc_compute(&icrc, data, len, data + len);
-	}
+	next_bytes(data, len);
+	each = size > 0 && (uint32_t)size < len ? (uint32_t)size : len;
+	for (; how & 1 && at < len; at += each)
+		mend(&msg->msg_hdr, data + at,
+		     len - at < each ? len - at : each);
 }
 
 int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,

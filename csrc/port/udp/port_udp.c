@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/udp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static void udp_destroy(struct srdma_port *base)
 		close(port->sock);
 	srdma_pool_destroy(port->pool);
 	free(port->tx.bytes);
+	free(port->rx.bytes);
 	free(port->conns);
 	free(port);
 }
@@ -189,12 +191,15 @@ static int open_socket(struct srdma_udp_port *port, const char *address,
 		       char *why)
 {
 	socklen_t len = port->addr_len;
+	const int on = 1;
 
 	port->sock = socket(port->own.any.sa_family,
 			    SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (port->sock < 0 || set_options(port))
 		return refuse(why, -errno, "opening a UDP socket: %s",
 			      strerror(errno));
+	/* A kernel without UDP_GRO splits trains by itself. */
+	setsockopt(port->sock, SOL_UDP, UDP_GRO, &on, sizeof(on));
 	port->stats.receive_buffer =
 		set_buffer(port->sock, SO_RCVBUFFORCE, SO_RCVBUF);
 	port->stats.send_buffer =
@@ -269,8 +274,9 @@ static int allocate(struct srdma_udp_port *port)
 	if (r)
 		return r;
 	port->tx.bytes = calloc(SRDMA_UDP_SLOTS, SRDMA_UDP_STRIDE);
+	port->rx.bytes = calloc(SRDMA_UDP_BURST, SRDMA_UDP_ROOM);
 	port->conns = calloc(CONNS, sizeof(*port->conns));
-	if (!port->tx.bytes || !port->conns)
+	if (!port->tx.bytes || !port->rx.bytes || !port->conns)
 		return -ENOMEM;
 	for (int i = CONNS; i-- > 0;) {
 		port->conns[i].next = port->free;

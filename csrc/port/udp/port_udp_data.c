@@ -11,10 +11,18 @@ void srdma_udp_data_init(struct srdma_udp_port *port)
 	struct srdma_udp_rx *rx = &port->rx;
 	struct srdma_udp_tx *tx = &port->tx;
 
-	for (uint32_t i = 0; i < SRDMA_UDP_BURST; i++)
-		rx->msg[i].msg_hdr = (struct msghdr){ .msg_name = &rx->from[i],
-						      .msg_iov = &rx->iov[i],
-						      .msg_iovlen = 1 };
+	rx->most = 1;
+	for (uint32_t i = 0; i < SRDMA_UDP_BURST; i++) {
+		rx->iov[i] = (struct iovec){
+			.iov_base = rx->bytes + (size_t)i * SRDMA_UDP_ROOM,
+			.iov_len = SRDMA_UDP_ROOM,
+		};
+		rx->msg[i].msg_hdr =
+			(struct msghdr){ .msg_name = &rx->from[i],
+					 .msg_iov = &rx->iov[i],
+					 .msg_iovlen = 1,
+					 .msg_control = &rx->control[i] };
+	}
 	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++) {
 		tx->iov[i].iov_base = tx->bytes + (size_t)i * SRDMA_UDP_STRIDE;
 		tx->msg[i].msg_hdr =
@@ -112,38 +120,76 @@ int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len)
 
 /* --- receiving -------------------------------------------------------- */
 
-/* Replace the buffers that were handed up, as far as the pool allows. */
-static void load(struct srdma_udp_port *port)
-{
-	struct srdma_udp_rx *rx = &port->rx;
-	uint32_t kept = 0;
+/* A datagram within a received message. */
+struct piece {
+	const uint8_t *data;
+	uint32_t len;
+};
 
-	for (uint32_t i = 0; i < rx->loaded; i++)
-		if (rx->buf[i])
-			rx->buf[kept++] = rx->buf[i];
-	while (kept < SRDMA_UDP_BURST &&
-	       (rx->buf[kept] = srdma_pool_get(port->pool)))
-		kept++;
-	rx->loaded = kept;
-	for (uint32_t i = 0; i < kept; i++) {
-		rx->iov[i].iov_base = rx->buf[i]->data;
-		rx->iov[i].iov_len = SRDMA_UDP_LONGEST;
-		rx->msg[i].msg_hdr.msg_namelen = sizeof(rx->from[i]);
-	}
+static uint32_t bytes_left(const struct srdma_udp_rx *rx)
+{
+	return rx->msg[rx->at].msg_len - rx->taken;
 }
 
-/* Returns 1 if there are datagrams to process. */
+/* The number of datagrams in the rest of the present message, at least 1. */
+static uint32_t datagrams_left(const struct srdma_udp_rx *rx)
+{
+	return rx->size ? (bytes_left(rx) + rx->size - 1) / rx->size : 1;
+}
+
+static struct piece present(const struct srdma_udp_rx *rx)
+{
+	const uint32_t left = bytes_left(rx);
+
+	return (struct piece){
+		.data = rx->bytes + (size_t)rx->at * SRDMA_UDP_ROOM + rx->taken,
+		.len = left < rx->size ? left : rx->size,
+	};
+}
+
+static void begin_message(struct srdma_udp_rx *rx)
+{
+	uint32_t n;
+
+	rx->taken = 0;
+	rx->size = srdma_udp_train_size(&rx->msg[rx->at]);
+	n = datagrams_left(rx);
+	if (n > SRDMA_UDP_BURST)
+		n = SRDMA_UDP_BURST;
+	if (n > rx->most)
+		rx->most = n;
+}
+
+/* Continue behind the next len bytes of the present message. */
+static void advance(struct srdma_udp_rx *rx, uint32_t len)
+{
+	rx->taken += len;
+	if (rx->taken < rx->msg[rx->at].msg_len)
+		return;
+	if (++rx->at != rx->got)
+		begin_message(rx);
+}
+
+/*
+ * Returns 1 if there are datagrams to process. The number of messages follows
+ * the length of the trains before, so that few datagrams wait here.
+ */
 static int refill(struct srdma_udp_port *port)
 {
 	struct srdma_udp_rx *rx = &port->rx;
+	const uint32_t n = SRDMA_UDP_BURST / rx->most;
 	int got;
 
-	load(port);
-	if (!rx->loaded)
-		return 0;
-	got = recvmmsg(port->sock, rx->msg, rx->loaded, MSG_DONTWAIT, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		rx->msg[i].msg_hdr.msg_namelen = sizeof(rx->from[i]);
+		rx->msg[i].msg_hdr.msg_controllen = sizeof(rx->control[i]);
+	}
+	got = recvmmsg(port->sock, rx->msg, n, MSG_DONTWAIT, NULL);
 	rx->at = 0;
 	rx->got = got > 0 ? (uint32_t)got : 0;
+	rx->most = 1;
+	if (rx->got)
+		begin_message(rx);
 	return rx->got > 0;
 }
 
@@ -159,50 +205,68 @@ static int icrc_ok(const struct srdma_udp_port *port,
 	return !memcmp(icrc, data + len, sizeof(icrc));
 }
 
-/* The counter of the reason to drop datagram i, or NULL if it is acceptable. */
-static uint64_t *judge(struct srdma_udp_port *port, uint32_t i)
+/*
+ * The counter of the reason to drop a datagram of the present message, or NULL
+ * if it is acceptable.
+ */
+static uint64_t *judge(struct srdma_udp_port *port, struct piece d)
 {
-	const struct mmsghdr *msg = &port->rx.msg[i];
-	const union srdma_udp_addr *from = &port->rx.from[i];
+	const struct msghdr *hdr = &port->rx.msg[port->rx.at].msg_hdr;
+	const union srdma_udp_addr *from = &port->rx.from[port->rx.at];
 	struct srdma_wire_counts *counts = &port->stats.counts;
 
-	if (msg->msg_hdr.msg_flags & MSG_TRUNC ||
-	    msg->msg_len > SRDMA_UDP_LONGEST)
+	if (hdr->msg_flags & MSG_TRUNC || d.len > SRDMA_UDP_LONGEST)
 		return &counts->wire_long;
-	if (msg->msg_len < SRDMA_UDP_SHORTEST)
+	if (d.len < SRDMA_UDP_SHORTEST)
 		return &counts->wire_short;
-	if (msg->msg_hdr.msg_namelen != port->addr_len ||
+	if (hdr->msg_namelen != port->addr_len ||
 	    from->any.sa_family != port->own.any.sa_family ||
 	    !srdma_udp_conn_sendable(from))
 		return &counts->wire_source;
-	if (!icrc_ok(port, from, port->rx.buf[i]->data,
-		     msg->msg_len - SRDMA_ICRC_LEN))
+	if (!icrc_ok(port, from, d.data, d.len - SRDMA_ICRC_LEN))
 		return &counts->wire_icrc;
 	return NULL;
 }
 
-/* Process one datagram. Returns 1: an event; 0: dropped; -1: no free conn. */
+/*
+ * Drops a datagram, and the rest of its message if no datagram in there can be
+ * long enough.
+ */
+static void drop(struct srdma_udp_rx *rx, uint64_t *counter, uint32_t len)
+{
+	if (rx->size < SRDMA_UDP_SHORTEST) {
+		*counter += datagrams_left(rx);
+		advance(rx, bytes_left(rx));
+	} else {
+		++*counter;
+		advance(rx, len);
+	}
+}
+
+/*
+ * Process one datagram. A buffer must be free. Returns 1: an event; 0: dropped;
+ * -1: no free conn.
+ */
 static int take(struct srdma_udp_port *port, struct srdma_event *ev)
 {
 	struct srdma_udp_rx *rx = &port->rx;
-	uint32_t i = rx->at;
-	uint64_t *drop = judge(port, i);
+	const struct piece d = present(rx);
+	uint64_t *why = judge(port, d);
 	struct srdma_udp_conn *c;
 
-	if (drop) {
-		++*drop;
-		rx->at++;
+	if (why) {
+		drop(rx, why, d.len);
 		return 0;
 	}
-	c = srdma_udp_conn_passing(port, &rx->from[i]);
+	c = srdma_udp_conn_passing(port, &rx->from[rx->at]);
 	if (!c)
 		return -1;
-	rx->at++;
 	*ev = (struct srdma_event){ .kind = SRDMA_EV_RECV,
 				    .conn = &c->base,
-				    .buf = rx->buf[i] };
-	ev->buf->len = rx->msg[i].msg_len - SRDMA_ICRC_LEN;
-	rx->buf[i] = NULL;
+				    .buf = srdma_pool_get(port->pool) };
+	ev->buf->len = d.len - SRDMA_ICRC_LEN;
+	memcpy(ev->buf->data, d.data, ev->buf->len);
+	advance(rx, d.len);
 	port->stats.received++;
 	return 1;
 }
@@ -210,7 +274,7 @@ static int take(struct srdma_udp_port *port, struct srdma_event *ev)
 int srdma_udp_data_poll(struct srdma_port *base, struct srdma_event *ev, int n)
 {
 	struct srdma_udp_port *port = srdma_udp_port_of(base);
-	int told = 0, refills = REFILLS, r = 0;
+	int told = 0, refills = REFILLS, looks = SRDMA_UDP_LOOKS, r = 0;
 
 	srdma_udp_conn_forget(port);
 	while (told < n && port->ups_due)
@@ -218,7 +282,7 @@ int srdma_udp_data_poll(struct srdma_port *base, struct srdma_event *ev, int n)
 			.kind = SRDMA_EV_UP,
 			.conn = &srdma_udp_conn_take_up(port)->base,
 		};
-	while (told < n && r >= 0) {
+	while (told < n && r >= 0 && looks-- && srdma_pool_left(port->pool)) {
 		if (port->rx.at == port->rx.got &&
 		    (!refills-- || !refill(port)))
 			break;

@@ -21,16 +21,15 @@ enum srdma_udp_limits {
 	SRDMA_UDP_CONNS = 1024, /* limit of CONNECTED conns; the same limit
 				   applies to KEPT conns */
 	SRDMA_UDP_BUCKETS = 2048,
-	SRDMA_UDP_BURST = 32,  /* datagrams per recvmmsg */
-	SRDMA_UDP_SLOTS = 256, /* datagrams committed, not sent */
+	SRDMA_UDP_BURST = 32,	/* messages per recvmmsg */
+	SRDMA_UDP_LOOKS = 128,	/* datagrams examined per poll */
+	SRDMA_UDP_ROOM = 65536, /* bytes; a received message is shorter */
+	SRDMA_UDP_SLOTS = 256,	/* datagrams committed, not sent */
 	SRDMA_UDP_BUFS = 256,
 	SRDMA_UDP_STRIDE = (SRDMA_MAX_PACKET + SRDMA_ICRC_LEN + 63) & ~63,
 	SRDMA_UDP_SHORTEST = SRDMA_BTH_LEN + SRDMA_STH_LEN + SRDMA_ICRC_LEN,
 	SRDMA_UDP_LONGEST = SRDMA_MAX_PACKET + SRDMA_ICRC_LEN,
 };
-
-_Static_assert((int)SRDMA_UDP_LONGEST <= (int)SRDMA_POOL_CAP,
-	       "a buffer must hold a packet and its ICRC");
 
 union srdma_udp_addr {
 	struct sockaddr any;
@@ -56,14 +55,25 @@ struct srdma_udp_conn {
 	uint8_t up_due;
 };
 
-/* Receive state: bufs [0, loaded) are ready for recvmmsg. */
+/* Ancillary data of a message: the length of a train's datagrams. */
+union srdma_udp_control {
+	struct cmsghdr align;
+	uint8_t bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* Received messages, each of one datagram or of a train (docs/protocol.md 11a). */
 struct srdma_udp_rx {
 	struct mmsghdr msg[SRDMA_UDP_BURST];
 	struct iovec iov[SRDMA_UDP_BURST];
 	union srdma_udp_addr from[SRDMA_UDP_BURST];
-	struct srdma_buf *buf[SRDMA_UDP_BURST]; /* NULL: handed up */
-	uint32_t loaded;
-	uint32_t at, got; /* [at, got) is not processed yet */
+	union srdma_udp_control control[SRDMA_UDP_BURST];
+	uint8_t *bytes;	  /* BURST * ROOM bytes */
+	uint32_t at, got; /* messages [at, got) are not processed yet */
+	uint32_t taken;	  /* bytes of message `at` that were processed */
+	uint32_t size;	  /* bytes of each datagram of message `at` but its
+			     last */
+	uint32_t most;	  /* datagrams in the longest train since the last
+			     recvmmsg, 1..BURST */
 };
 
 /* Ring of datagrams to send; head and tail run freely and wrap. */
@@ -123,6 +133,14 @@ struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 void srdma_udp_conn_forget(struct srdma_udp_port *port);
 /* A connected conn whose SRDMA_EV_UP is pending. Requires ups_due > 0. */
 struct srdma_udp_conn *srdma_udp_conn_take_up(struct srdma_udp_port *port);
+
+/* --- port_udp_train.c: trains of datagrams ---------------------------- */
+
+/*
+ * The bytes of each datagram but the last, which may be shorter, of a message
+ * that was received; msg_len if the message is one datagram.
+ */
+uint32_t srdma_udp_train_size(struct mmsghdr *msg);
 
 /* --- port_udp_data.c: the data path ----------------------------------- */
 

@@ -14,18 +14,7 @@
 
 #include <cmocka.h>
 
-#include "base/addr.h"
-
-enum { EVENTS = 64, LEN = 100 };
-
-struct world {
-	const char *host; /* "127.0.0.1" or "[::1]" */
-	struct srdma_port *a, *b;
-	struct srdma_conn *conn; /* from a to b */
-	int stranger;		 /* socket of a third party, connected to b */
-	struct sockaddr_storage stranger_at;
-	struct srdma_event ev[EVENTS];
-};
+#include "support/udp_world.h"
 
 /* --- faults injected into the kernel's calls ------------------------------ */
 
@@ -61,57 +50,10 @@ int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,
 
 /* --- fixture -------------------------------------------------------------- */
 
-static struct srdma_port *create(const char *host)
-{
-	char why[SRDMA_PORT_UDP_WHY_LEN], text[SRDMA_NAME_LEN];
-	struct srdma_port *port;
-
-	snprintf(text, sizeof(text), "%s:0", host);
-	if (srdma_port_udp_create(&port, text, why)) {
-		print_message("%s\n", why);
-		return NULL;
-	}
-	return port;
-}
-
-static int new_stranger(struct world *w, struct sockaddr_storage *at)
-{
-	struct sockaddr_storage b;
-	socklen_t len = sizeof(*at);
-	int sock;
-
-	assert_int_equal(
-		srdma_addr_parse(&b, w->b->address, SRDMA_ADDR_NO_PORT), 0);
-	sock = socket(b.ss_family, SOCK_DGRAM, 0);
-	assert_true(sock >= 0);
-	assert_int_equal(connect(sock, (struct sockaddr *)&b, sizeof(b)), 0);
-	assert_int_equal(getsockname(sock, (struct sockaddr *)at, &len), 0);
-	return sock;
-}
-
-static int poll_port(struct world *w, struct srdma_port *port)
-{
-	return port->ops->poll(port, w->ev, EVENTS);
-}
-
 static int setup(void **state, const char *host)
 {
-	static struct world w;
-
-	memset(&w, 0, sizeof(w));
 	memset(&kernel, 0, sizeof(kernel));
-	w.host = host;
-	w.a = create(host);
-	w.b = create(host);
-	assert_true(w.a && w.b);
-	assert_int_equal(w.a->ops->connect(w.a, w.b->address, &w.conn), 0);
-	assert_int_equal(w.a->ops->arm(w.a), 1);
-	assert_int_equal(poll_port(&w, w.a), 1);
-	assert_int_equal(w.ev[0].kind, SRDMA_EV_UP);
-	assert_ptr_equal(w.ev[0].conn, w.conn);
-	w.stranger = new_stranger(&w, &w.stranger_at);
-	*state = &w;
-	return 0;
+	return world_setup(state, host);
 }
 
 static int setup4(void **state)
@@ -124,61 +66,9 @@ static int setup6(void **state)
 	return setup(state, "[::1]");
 }
 
-static int teardown(void **state)
-{
-	struct world *w = *state;
-
-	close(w->stranger);
-	w->a->ops->destroy(w->a);
-	w->b->ops->destroy(w->b);
-	return 0;
-}
-
 static const struct srdma_udp_stats *stats(const struct srdma_port *port)
 {
 	return srdma_port_udp_stats(port);
-}
-
-static void fill(uint8_t *packet, uint32_t len, uint32_t number)
-{
-	for (uint32_t i = 0; i < len; i++)
-		packet[i] = (uint8_t)(number >> i % 4 * 8 ^ i / 4);
-}
-
-static void send_packet(struct srdma_conn *conn, uint32_t number, uint32_t len)
-{
-	uint8_t *out = conn->port->ops->reserve(conn);
-
-	assert_non_null(out);
-	fill(out, len, number);
-	assert_int_equal(conn->port->ops->commit(conn, len), 0);
-}
-
-static void expect_packet(const struct srdma_event *ev, uint32_t number,
-			  uint32_t len)
-{
-	uint8_t wanted[SRDMA_MAX_PACKET];
-
-	fill(wanted, len, number);
-	assert_int_equal(ev->kind, SRDMA_EV_RECV);
-	assert_int_equal(ev->buf->len, len);
-	assert_memory_equal(ev->buf->data, wanted, len);
-}
-
-/*
- * Receives all pending datagrams and gives their buffers back to the port.
- * Returns the number of datagrams.
- */
-static int drain(struct world *w, struct srdma_port *port)
-{
-	int n, all = 0;
-
-	while ((n = poll_port(w, port)) > 0) {
-		for (int i = 0; i < n; i++)
-			port->ops->buf_put(w->ev[i].buf);
-		all += n;
-	}
-	return all;
 }
 
 static void flush(struct srdma_port *port)
@@ -186,27 +76,13 @@ static void flush(struct srdma_port *port)
 	port->ops->flush(port);
 }
 
-/* Makes a valid datagram of a third party for port b. */
-static void datagram_for_b(struct world *w, const struct sockaddr_storage *at,
-			   uint8_t out[LEN + SRDMA_ICRC_LEN], uint32_t number)
-{
-	struct sockaddr_storage b;
-	struct srdma_icrc icrc;
-
-	srdma_addr_parse(&b, w->b->address, SRDMA_ADDR_NO_PORT);
-	srdma_icrc_init(&icrc, (const struct sockaddr *)at,
-			(const struct sockaddr *)&b);
-	fill(out, LEN, number);
-	srdma_icrc_compute(&icrc, out, LEN, out + LEN);
-}
-
 /* Sends a valid datagram of a third party. */
-static void stranger_says(struct world *w, int sock,
+static void stranger_says(struct udp_world *w, int sock,
 			  const struct sockaddr_storage *at, uint32_t number)
 {
-	uint8_t out[LEN + SRDMA_ICRC_LEN];
+	uint8_t out[WORLD_LEN + SRDMA_ICRC_LEN];
 
-	datagram_for_b(w, at, out, number);
+	world_datagram(w, at, out, number, WORLD_LEN);
 	assert_int_equal(send(sock, out, sizeof(out), 0), sizeof(out));
 }
 
@@ -222,29 +98,29 @@ static int rings(struct srdma_port *port)
 
 static void test_datagrams_in_both_directions(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_conn *back, *passing;
 
-	send_packet(w->conn, 1, LEN);
-	assert_int_equal(poll_port(w, w->b), 0);
+	world_send(w->conn, 1, WORLD_LEN);
+	assert_int_equal(world_poll(w, w->b), 0);
 	flush(w->a);
-	assert_int_equal(poll_port(w, w->b), 1);
-	expect_packet(&w->ev[0], 1, LEN);
+	assert_int_equal(world_poll(w, w->b), 1);
+	world_expect(&w->ev[0], 1, WORLD_LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
 	back = w->ev[0].conn;
 	assert_null(back->user);
 	assert_int_equal(w->b->ops->keep(back), 0);
 	back->user = w;
-	send_packet(back, 2, SRDMA_MAX_PACKET);
+	world_send(back, 2, SRDMA_MAX_PACKET);
 	flush(w->b);
-	assert_int_equal(poll_port(w, w->a), 1);
-	expect_packet(&w->ev[0], 2, SRDMA_MAX_PACKET);
+	assert_int_equal(world_poll(w, w->a), 1);
+	world_expect(&w->ev[0], 2, SRDMA_MAX_PACKET);
 	w->a->ops->buf_put(w->ev[0].buf);
 	passing = w->ev[0].conn;
 	assert_ptr_not_equal(passing, w->conn); /* conn only sends */
-	send_packet(w->conn, 3, SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
+	world_send(w->conn, 3, SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
 	flush(w->a);
-	assert_int_equal(poll_port(w, w->b), 1);
+	assert_int_equal(world_poll(w, w->b), 1);
 	assert_ptr_equal(w->ev[0].conn, back);
 	w->b->ops->buf_put(w->ev[0].buf);
 	w->b->ops->close(back);
@@ -253,18 +129,17 @@ static void test_datagrams_in_both_directions(void **state)
 
 static void test_bursts_keep_order(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	uint32_t next = 0, sent = 0;
 	int n;
 
 	for (int turn = 0; turn < 10; turn++) {
 		for (int i = 0; i < 100; i++, sent++)
-			send_packet(w->conn, sent, 20 + sent % 3000);
+			world_send(w->conn, sent, 20 + sent % 3000);
 		flush(w->a);
-		while ((n = poll_port(w, w->b)) > 0)
+		while ((n = world_poll(w, w->b)) > 0)
 			for (int i = 0; i < n; i++, next++) {
-				expect_packet(&w->ev[i], next,
-					      20 + next % 3000);
+				world_expect(&w->ev[i], next, 20 + next % 3000);
 				w->b->ops->buf_put(w->ev[i].buf);
 			}
 	}
@@ -275,7 +150,7 @@ static void test_bursts_keep_order(void **state)
 
 static void test_packet_and_buffer_sizes(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_port *a = w->a;
 
 	assert_non_null(a->ops->reserve(w->conn));
@@ -292,16 +167,16 @@ static void test_packet_and_buffer_sizes(void **state)
 
 static void test_wrong_icrc_is_dropped(void **state)
 {
-	struct world *w = *state;
-	uint8_t packet[LEN + SRDMA_ICRC_LEN];
+	struct udp_world *w = *state;
+	uint8_t packet[WORLD_LEN + SRDMA_ICRC_LEN];
 
 	memset(packet, 7, sizeof(packet));
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(send(w->stranger, packet, sizeof(packet), 0),
 				 sizeof(packet));
 	stranger_says(w, w->stranger, &w->stranger_at, 9);
-	assert_int_equal(poll_port(w, w->b), 1);
-	expect_packet(&w->ev[0], 9, LEN);
+	assert_int_equal(world_poll(w, w->b), 1);
+	world_expect(&w->ev[0], 9, WORLD_LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
 	assert_int_equal(stats(w->b)->counts.wire_icrc, 100);
 	assert_int_equal(stats(w->b)->received, 1);
@@ -309,24 +184,24 @@ static void test_wrong_icrc_is_dropped(void **state)
 
 static void test_each_bit_of_icrc_counts(void **state)
 {
-	struct world *w = *state;
-	uint8_t out[LEN + SRDMA_ICRC_LEN];
+	struct udp_world *w = *state;
+	uint8_t out[WORLD_LEN + SRDMA_ICRC_LEN];
 
-	datagram_for_b(w, &w->stranger_at, out, 9);
+	world_datagram(w, &w->stranger_at, out, 9, WORLD_LEN);
 	for (int bit = 0; bit < 8 * SRDMA_ICRC_LEN; bit++) {
-		out[LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
+		out[WORLD_LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
 		assert_int_equal(send(w->stranger, out, sizeof(out), 0),
 				 sizeof(out));
-		out[LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
+		out[WORLD_LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
 	}
-	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(world_poll(w, w->b), 0);
 	assert_int_equal(stats(w->b)->counts.wire_icrc, 8 * SRDMA_ICRC_LEN);
 }
 
 static void test_illegal_lengths_are_dropped(void **state)
 {
 	static const uint8_t bytes[60000];
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
 	for (int len = 0; len < SRDMA_UDP_SHORTEST; len++)
 		assert_int_equal(send(w->stranger, bytes, (size_t)len, 0), len);
@@ -334,25 +209,25 @@ static void test_illegal_lengths_are_dropped(void **state)
 			 SRDMA_UDP_LONGEST + 1);
 	assert_int_equal(send(w->stranger, bytes, sizeof(bytes), 0),
 			 sizeof(bytes));
-	assert_int_equal(drain(w, w->b), 0);
+	assert_int_equal(world_drain(w, w->b), 0);
 	assert_int_equal(stats(w->b)->counts.wire_short, SRDMA_UDP_SHORTEST);
 	assert_int_equal(stats(w->b)->counts.wire_long, 2);
 }
 
 static void test_source_port_0_is_dropped(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
 	kernel.source_port_0 = 1;
 	stranger_says(w, w->stranger, &w->stranger_at, 1);
-	assert_int_equal(drain(w, w->b), 0);
+	assert_int_equal(world_drain(w, w->b), 0);
 	assert_int_equal(stats(w->b)->counts.wire_source, 1);
 }
 
 /* Random datagrams do not disturb a known peer. */
 static void test_random_datagrams_are_dropped(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	uint8_t noise[2000];
 	uint32_t seed = 1;
 	int got = 0;
@@ -366,13 +241,13 @@ static void test_random_datagrams_are_dropped(void **state)
 		send(w->stranger, noise, len, 0);
 		if (i % 50)
 			continue;
-		send_packet(w->conn, (uint32_t)i, LEN);
+		world_send(w->conn, (uint32_t)i, WORLD_LEN);
 		flush(w->a);
 		while (rings(w->b))
-			got += drain(w, w->b);
+			got += world_drain(w, w->b);
 	}
 	while (rings(w->b))
-		got += drain(w, w->b);
+		got += world_drain(w, w->b);
 	assert_int_equal(got, 40);
 	assert_int_equal(stats(w->b)->counts.wire_short +
 				 stats(w->b)->counts.wire_icrc,
@@ -398,22 +273,22 @@ static uint32_t places_left(const struct srdma_port *port)
 static void test_third_parties_are_forgotten(void **state)
 {
 	enum { STRANGERS = 100 };
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	uint32_t places = places_left(w->b);
 	int sock[STRANGERS], n, all = 0;
 
 	for (int i = 0; i < STRANGERS; i++) {
 		struct sockaddr_storage at;
 
-		sock[i] = new_stranger(w, &at);
+		sock[i] = world_stranger(w, &at);
 		stranger_says(w, sock[i], &at, (uint32_t)i);
 	}
 	for (int i = 0; i < STRANGERS; i++)
 		close(sock[i]);
-	while ((n = poll_port(w, w->b)) > 0) {
+	while ((n = world_poll(w, w->b)) > 0) {
 		assert_true(n <= SRDMA_UDP_BURST);
 		for (int i = 0; i < n; i++) {
-			expect_packet(&w->ev[i], (uint32_t)(all + i), LEN);
+			world_expect(&w->ev[i], (uint32_t)(all + i), WORLD_LEN);
 			w->b->ops->buf_put(w->ev[i].buf);
 		}
 		all += n;
@@ -425,25 +300,25 @@ static void test_third_parties_are_forgotten(void **state)
 /* All datagrams of one sender in a burst share a connection. */
 static void test_one_sender_is_one_connection(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
 	for (uint32_t i = 0; i < 10; i++)
 		stranger_says(w, w->stranger, &w->stranger_at, i);
-	assert_int_equal(poll_port(w, w->b), 10);
+	assert_int_equal(world_poll(w, w->b), 10);
 	for (int i = 0; i < 10; i++) {
 		assert_ptr_equal(w->ev[i].conn, w->ev[0].conn);
 		w->b->ops->buf_put(w->ev[i].buf);
 	}
 }
 
-static struct srdma_conn *meet(struct world *w, uint32_t number)
+static struct srdma_conn *meet(struct udp_world *w, uint32_t number)
 {
 	struct sockaddr_storage at;
-	int sock = new_stranger(w, &at);
+	int sock = world_stranger(w, &at);
 
 	stranger_says(w, sock, &at, number);
 	close(sock);
-	assert_int_equal(poll_port(w, w->b), 1);
+	assert_int_equal(world_poll(w, w->b), 1);
 	w->b->ops->buf_put(w->ev[0].buf);
 	return w->ev[0].conn;
 }
@@ -451,7 +326,7 @@ static struct srdma_conn *meet(struct world *w, uint32_t number)
 static void test_accepted_connections_are_limited(void **state)
 {
 	static struct srdma_conn *kept[SRDMA_UDP_CONNS];
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_conn *extra;
 
 	for (uint32_t i = 0; i < SRDMA_UDP_CONNS; i++) {
@@ -474,14 +349,14 @@ static void test_accepted_connections_are_limited(void **state)
 		if (i != 77)
 			w->b->ops->close(kept[i]);
 	w->b->ops->close(extra);
-	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(world_poll(w, w->b), 0);
 	assert_int_equal(places_left(w->b),
 			 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST);
 }
 
 static void test_connects_are_limited(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_conn *c[SRDMA_UDP_CONNS], *again;
 	char text[SRDMA_NAME_LEN];
 
@@ -498,7 +373,7 @@ static void test_connects_are_limited(void **state)
 	assert_ptr_equal(again, w->conn);
 	for (int i = 0; i < SRDMA_UDP_CONNS; i++)
 		w->a->ops->close(c[i]);
-	assert_int_equal(poll_port(w, w->a), 1);
+	assert_int_equal(world_poll(w, w->a), 1);
 	assert_int_equal(w->ev[0].kind, SRDMA_EV_UP);
 	assert_ptr_equal(w->ev[0].conn, again);
 	w->a->ops->close(again);
@@ -510,14 +385,14 @@ static void test_connects_are_limited(void **state)
 
 static void test_full_socket_keeps_datagrams(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	int got = 0;
 
 	kernel.send_error = EAGAIN;
 	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++)
-		send_packet(w->conn, i, LEN);
+		world_send(w->conn, i, WORLD_LEN);
 	assert_null(w->a->ops->reserve(w->conn));
-	assert_int_equal(w->a->ops->commit(w->conn, LEN), -EAGAIN);
+	assert_int_equal(w->a->ops->commit(w->conn, WORLD_LEN), -EAGAIN);
 	assert_int_equal(w->a->ops->arm(w->a), 0);
 	assert_int_equal(rings(w->a), 1); /* the real socket has room */
 	kernel.send_error = 0;
@@ -525,9 +400,9 @@ static void test_full_socket_keeps_datagrams(void **state)
 	assert_non_null(w->a->ops->reserve(w->conn));
 	flush(w->a);
 	assert_int_equal(rings(w->a), 0);
-	for (int n; (n = poll_port(w, w->b)) > 0; got += n)
+	for (int n; (n = world_poll(w, w->b)) > 0; got += n)
 		for (int i = 0; i < n; i++) {
-			expect_packet(&w->ev[i], (uint32_t)(got + i), LEN);
+			world_expect(&w->ev[i], (uint32_t)(got + i), WORLD_LEN);
 			w->b->ops->buf_put(w->ev[i].buf);
 		}
 	assert_int_equal(got, SRDMA_UDP_SLOTS);
@@ -537,16 +412,16 @@ static void test_full_socket_keeps_datagrams(void **state)
 static void test_datagram_refused_by_kernel_is_lost(void **state)
 {
 	static const int errors[] = { EMSGSIZE, ENETUNREACH, EPERM, ENOBUFS };
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
 	for (uint32_t i = 0; i < 4; i++) {
 		kernel.send_error = errors[i];
 		kernel.send_errors = 1;
-		send_packet(w->conn, 2 * i, LEN);
-		send_packet(w->conn, 2 * i + 1, LEN);
+		world_send(w->conn, 2 * i, WORLD_LEN);
+		world_send(w->conn, 2 * i + 1, WORLD_LEN);
 		flush(w->a);
-		assert_int_equal(poll_port(w, w->b), 1);
-		expect_packet(&w->ev[0], 2 * i + 1, LEN);
+		assert_int_equal(world_poll(w, w->b), 1);
+		world_expect(&w->ev[0], 2 * i + 1, WORLD_LEN);
 		w->b->ops->buf_put(w->ev[0].buf);
 	}
 	assert_int_equal(stats(w->a)->counts.wire_too_long, 1);
@@ -558,28 +433,28 @@ static void test_datagram_refused_by_kernel_is_lost(void **state)
 /* RFC 5042 R2.1-1 */
 static void test_icmp_errors_are_ignored(void **state)
 {
-	struct world *w = *state;
-	struct srdma_port *gone = create(w->host);
+	struct udp_world *w = *state;
+	struct srdma_port *gone = world_port(w->host);
 	struct srdma_conn *conn;
 
 	assert_int_equal(w->a->ops->connect(w->a, gone->address, &conn), 0);
 	gone->ops->destroy(gone);
-	assert_int_equal(poll_port(w, w->a), 1);
+	assert_int_equal(world_poll(w, w->a), 1);
 	for (uint32_t i = 0; i < 100; i++) {
-		send_packet(conn, i, LEN);
+		world_send(conn, i, WORLD_LEN);
 		flush(w->a);
-		assert_int_equal(poll_port(w, w->a), 0);
-		send_packet(w->conn, i, LEN);
+		assert_int_equal(world_poll(w, w->a), 0);
+		world_send(w->conn, i, WORLD_LEN);
 		flush(w->a);
 	}
-	assert_int_equal(drain(w, w->b), 100);
+	assert_int_equal(world_drain(w, w->b), 100);
 	assert_int_equal(stats(w->a)->sent, 200);
 }
 
 /* Without free buffers datagrams stay in the socket. */
 static void test_no_buffers_keeps_datagrams(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_buf *held[SRDMA_UDP_BUFS + 1];
 	int n = 0;
 
@@ -588,22 +463,22 @@ static void test_no_buffers_keeps_datagrams(void **state)
 	assert_int_equal(n, SRDMA_UDP_BUFS);
 	assert_int_equal(w->b->ops->buf_free(w->b), 0);
 	stranger_says(w, w->stranger, &w->stranger_at, 5);
-	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(world_poll(w, w->b), 0);
 	assert_int_equal(rings(w->b), 1);
 	while (n--)
 		w->b->ops->buf_put(held[n]);
-	assert_int_equal(poll_port(w, w->b), 1);
-	expect_packet(&w->ev[0], 5, LEN);
+	assert_int_equal(world_poll(w, w->b), 1);
+	world_expect(&w->ev[0], 5, WORLD_LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
 }
 
 static void test_sleep_and_wake(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
 	assert_int_equal(w->b->ops->arm(w->b), 0);
 	assert_int_equal(rings(w->b), 0);
-	send_packet(w->conn, 1, LEN);
+	world_send(w->conn, 1, WORLD_LEN);
 	assert_int_equal(w->a->ops->arm(w->a), 1); /* not flushed */
 	flush(w->a);
 	assert_int_equal(w->a->ops->arm(w->a), 0);
@@ -614,13 +489,13 @@ static void test_sleep_and_wake(void **state)
 	 * already read from the socket, so that the fd does not signal it and
 	 * arm has to report it.
 	 */
-	send_packet(w->conn, 2, LEN);
+	world_send(w->conn, 2, WORLD_LEN);
 	flush(w->a);
 	assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
 	w->b->ops->buf_put(w->ev[0].buf);
 	assert_int_equal(rings(w->b), 0);
 	assert_int_equal(w->b->ops->arm(w->b), 1);
-	assert_int_equal(poll_port(w, w->b), 1);
+	assert_int_equal(world_poll(w, w->b), 1);
 	w->b->ops->buf_put(w->ev[0].buf);
 	assert_int_equal(w->b->ops->arm(w->b), 0);
 }
@@ -628,28 +503,28 @@ static void test_sleep_and_wake(void **state)
 /* Committed datagrams are sent although their connection is closed. */
 static void test_closed_connection_sends_committed(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 
-	send_packet(w->conn, 4, LEN);
+	world_send(w->conn, 4, WORLD_LEN);
 	w->a->ops->close(w->conn);
 	w->a->ops->destroy(w->a);
-	w->a = create(w->host);
-	assert_int_equal(poll_port(w, w->b), 1);
-	expect_packet(&w->ev[0], 4, LEN);
+	w->a = world_port(w->host);
+	assert_int_equal(world_poll(w, w->b), 1);
+	world_expect(&w->ev[0], 4, WORLD_LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
 }
 
 static void test_connection_to_itself(void **state)
 {
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_conn *self;
 
 	assert_int_equal(w->a->ops->connect(w->a, w->a->address, &self), 0);
-	assert_int_equal(poll_port(w, w->a), 1);
-	send_packet(self, 3, LEN);
+	assert_int_equal(world_poll(w, w->a), 1);
+	world_send(self, 3, WORLD_LEN);
 	flush(w->a);
-	assert_int_equal(poll_port(w, w->a), 1);
-	expect_packet(&w->ev[0], 3, LEN);
+	assert_int_equal(world_poll(w, w->a), 1);
+	world_expect(&w->ev[0], 3, WORLD_LEN);
 	assert_ptr_not_equal(w->ev[0].conn, self);
 	w->a->ops->buf_put(w->ev[0].buf);
 }
@@ -681,7 +556,7 @@ static void test_illegal_addresses_are_refused(void **state)
 		"127.0.0.1:70000",
 	};
 	char why[SRDMA_PORT_UDP_WHY_LEN];
-	struct world *w = *state;
+	struct udp_world *w = *state;
 	struct srdma_port *port;
 	struct srdma_conn *conn;
 
@@ -721,8 +596,10 @@ static void test_illegal_addresses_are_refused(void **state)
 		X(test_connects_are_limited), X(test_icmp_errors_are_ignored), \
 		X(test_closed_connection_sends_committed),                     \
 		X(test_connection_to_itself)
-#define OVER_IPV4(name) cmocka_unit_test_setup_teardown(name, setup4, teardown)
-#define OVER_IPV6(name) cmocka_unit_test_setup_teardown(name, setup6, teardown)
+#define OVER_IPV4(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
+#define OVER_IPV6(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
 
 int main(void)
 {
@@ -737,7 +614,7 @@ int main(void)
 		OVER_IPV4(test_illegal_addresses_are_refused),
 	};
 	const struct CMUnitTest over6[] = { EVERYWHERE(OVER_IPV6) };
-	struct srdma_port *port = create("[::1]");
+	struct srdma_port *port = world_port("[::1]");
 	int failed = cmocka_run_group_tests(over4, NULL, NULL);
 
 	if (!port) {
