@@ -57,16 +57,17 @@ static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
 	return join(t);
 }
 
-/* Over UDP on the loopback interface. */
+/* Over UDP on the loopback interface, with the AEAD if there is a suite. */
 static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
-		      uint8_t level)
+		      const char *address)
 {
-	struct transfer *t = prepare(s, suite, level);
+	struct transfer *t =
+		prepare(s, suite, suite ? SRDMA_LEVEL_AEAD : SRDMA_LEVEL_NONE);
 	char why[SRDMA_PORT_UDP_WHY_LEN];
 	struct srdma_port *end[2];
 
 	for (int i = 0; i < 2; i++)
-		if (srdma_port_udp_create(&end[i], "127.0.0.1:0", why))
+		if (srdma_port_udp_create(&end[i], address, why))
 			wrong("udp", why);
 	t->pair.window = 32; /* prevents an overflow of the socket buffer */
 	pair_open_on(&t->pair, end[0], end[1]);
@@ -75,12 +76,22 @@ static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
 
 static void *open_udp_none(const struct shape *s)
 {
-	return open_udp(s, NULL, SRDMA_LEVEL_NONE);
+	return open_udp(s, NULL, "127.0.0.1:0");
 }
 
 static void *open_udp_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, SRDMA_LEVEL_AEAD);
+	return open_udp(s, s->suite, "127.0.0.1:0");
+}
+
+static void *open_udp6_none(const struct shape *s)
+{
+	return open_udp(s, NULL, "[::1]:0");
+}
+
+static void *open_udp6_aead(const struct shape *s)
+{
+	return open_udp(s, s->suite, "[::1]:0");
 }
 
 /*
@@ -239,6 +250,10 @@ const struct rung rungs_relay[] = {
 	{ "udp none", NULL, "over UDP on the loopback interface", open_udp_none,
 	  run_write, close_relays },
 	{ "udp aead", "udp none", "with the AEAD", open_udp_aead, run_write,
+	  close_relays },
+	{ "udp6 none", NULL, "over IPv6, whose datagrams leave in trains",
+	  open_udp6_none, run_write, close_relays },
+	{ "udp6 aead", "udp6 none", "with the AEAD", open_udp6_aead, run_write,
 	  close_relays },
 	{ 0 },
 };

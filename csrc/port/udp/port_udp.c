@@ -39,7 +39,7 @@ static void udp_destroy(struct srdma_port *base)
 	if (!port)
 		return;
 	if (port->sock >= 0)
-		srdma_udp_data_flush(base);
+		srdma_udp_send_flush(base);
 	if (port->epoll >= 0)
 		close(port->epoll);
 	if (port->sock >= 0)
@@ -75,7 +75,9 @@ static int udp_fd(struct srdma_port *port)
  * to arm. */
 static int udp_arm(struct srdma_port *port)
 {
-	return srdma_udp_data_waiting(srdma_udp_port_of(port));
+	const struct srdma_udp_port *p = srdma_udp_port_of(port);
+
+	return srdma_udp_receive_waiting(p) || srdma_udp_send_waiting(p);
 }
 
 static void udp_disarm(struct srdma_port *port)
@@ -84,10 +86,10 @@ static void udp_disarm(struct srdma_port *port)
 }
 
 static const struct srdma_port_ops udp_ops = {
-	.poll = srdma_udp_data_poll,
-	.reserve = srdma_udp_data_reserve,
-	.commit = srdma_udp_data_commit,
-	.flush = srdma_udp_data_flush,
+	.poll = srdma_udp_receive_poll,
+	.reserve = srdma_udp_send_reserve,
+	.commit = srdma_udp_send_commit,
+	.flush = srdma_udp_send_flush,
 	.buf_get = udp_buf_get,
 	.buf_put = udp_buf_put,
 	.buf_free = udp_buf_free,
@@ -282,7 +284,8 @@ static int allocate(struct srdma_udp_port *port)
 		port->conns[i].next = port->free;
 		port->free = &port->conns[i];
 	}
-	srdma_udp_data_init(port);
+	srdma_udp_receive_init(port);
+	srdma_udp_send_init(port);
 	return 0;
 }
 

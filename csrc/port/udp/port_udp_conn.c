@@ -23,8 +23,8 @@ int srdma_udp_conn_sendable(const union srdma_udp_addr *a)
 		       : srdma_addr_unicast4(&a->four.sin_addr);
 }
 
-/* Both addresses are of the port's family. */
-static int same(const union srdma_udp_addr *a, const union srdma_udp_addr *b)
+int srdma_udp_addr_same(const union srdma_udp_addr *a,
+			const union srdma_udp_addr *b)
 {
 	if (a->any.sa_family == AF_INET6)
 		return a->six.sin6_port == b->six.sin6_port &&
@@ -119,7 +119,7 @@ int srdma_udp_conn_connect(struct srdma_port *base, const char *address,
 		return refuse(base, -EINVAL,
 			      "the peer's wire address must be IP:PORT or "
 			      "[IPv6]:PORT of a host, of this worker's family");
-	while (c && !same(&c->peer, &peer))
+	while (c && !srdma_udp_addr_same(&c->peer, &peer))
 		c = c->next;
 	if (c) {
 		c->refs++;
@@ -187,8 +187,8 @@ int srdma_udp_conn_keep(struct srdma_conn *conn)
 
 int srdma_udp_conn_same(const struct srdma_conn *a, const struct srdma_conn *b)
 {
-	return same(&((const struct srdma_udp_conn *)a)->peer,
-		    &((const struct srdma_udp_conn *)b)->peer);
+	return srdma_udp_addr_same(&((const struct srdma_udp_conn *)a)->peer,
+				   &((const struct srdma_udp_conn *)b)->peer);
 }
 
 struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
@@ -196,7 +196,7 @@ struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 {
 	struct srdma_udp_conn **at = bucket(port, from), *c = *at;
 
-	while (c && !same(&c->peer, from))
+	while (c && !srdma_udp_addr_same(&c->peer, from))
 		c = c->next;
 	if (c)
 		return c;

@@ -25,6 +25,8 @@ enum srdma_udp_limits {
 	SRDMA_UDP_LOOKS = 128,	/* datagrams examined per poll */
 	SRDMA_UDP_ROOM = 65536, /* bytes; a received message is shorter */
 	SRDMA_UDP_SLOTS = 256,	/* datagrams committed, not sent */
+	SRDMA_UDP_TRAIN = 64,	/* datagrams of a train that is sent */
+	SRDMA_UDP_TRAIN_BYTES = 65507,
 	SRDMA_UDP_BUFS = 256,
 	SRDMA_UDP_STRIDE = (SRDMA_MAX_PACKET + SRDMA_ICRC_LEN + 63) & ~63,
 	SRDMA_UDP_SHORTEST = SRDMA_BTH_LEN + SRDMA_STH_LEN + SRDMA_ICRC_LEN,
@@ -78,11 +80,15 @@ struct srdma_udp_rx {
 
 /* Ring of datagrams to send; head and tail run freely and wrap. */
 struct srdma_udp_tx {
-	struct mmsghdr msg[SRDMA_UDP_SLOTS];
+	struct mmsghdr msg[SRDMA_UDP_SLOTS]; /* of the present sendmmsg */
+	union srdma_udp_control control[SRDMA_UDP_SLOTS];
 	struct iovec iov[SRDMA_UDP_SLOTS];
 	union srdma_udp_addr to[SRDMA_UDP_SLOTS];
 	uint8_t *bytes; /* SLOTS * STRIDE bytes */
 	uint32_t head, tail;
+	uint32_t alone;	 /* datagrams to send before the next train */
+	uint32_t pause;	 /* value of alone when a train is refused */
+	uint8_t trains;	 /* 1: permitted (docs/protocol.md 11a) */
 	uint8_t blocked; /* socket buffer full: EPOLLOUT is armed */
 };
 
@@ -116,6 +122,9 @@ static inline struct srdma_udp_conn *srdma_udp_conn_of(struct srdma_conn *conn)
 
 /* --- port_udp_conn.c: connections ------------------------------------- */
 
+/* Both addresses are of the port's family. */
+int srdma_udp_addr_same(const union srdma_udp_addr *a,
+			const union srdma_udp_addr *b);
 /* 1 for an address that a datagram can come from and be sent to. */
 int srdma_udp_conn_sendable(const union srdma_udp_addr *a);
 int srdma_udp_conn_connect(struct srdma_port *port, const char *address,
@@ -141,15 +150,33 @@ struct srdma_udp_conn *srdma_udp_conn_take_up(struct srdma_udp_port *port);
  * that was received; msg_len if the message is one datagram.
  */
 uint32_t srdma_udp_train_size(struct mmsghdr *msg);
+/*
+ * The number of datagrams in slots [at, end) of the ring that can leave as one
+ * train, at least 1. at < end.
+ */
+uint32_t srdma_udp_train_length(const struct srdma_udp_tx *tx, uint32_t at,
+				uint32_t end);
+/*
+ * Makes a message of several datagrams a train whose datagrams have the length
+ * of the first one. The message refers to control.
+ */
+void srdma_udp_train_mark(struct msghdr *msg, union srdma_udp_control *control);
 
-/* --- port_udp_data.c: the data path ----------------------------------- */
+/* --- port_udp_receive.c: from the socket -------------------------------- */
 
-void srdma_udp_data_init(struct srdma_udp_port *port);
-int srdma_udp_data_poll(struct srdma_port *port, struct srdma_event *ev, int n);
-uint8_t *srdma_udp_data_reserve(struct srdma_conn *conn);
-int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len);
-void srdma_udp_data_flush(struct srdma_port *port);
+void srdma_udp_receive_init(struct srdma_udp_port *port);
+int srdma_udp_receive_poll(struct srdma_port *port, struct srdma_event *ev,
+			   int n);
 /* 1 if there are events that the socket's descriptor does not signal. */
-int srdma_udp_data_waiting(const struct srdma_udp_port *port);
+int srdma_udp_receive_waiting(const struct srdma_udp_port *port);
+
+/* --- port_udp_send.c: to the socket ------------------------------------- */
+
+void srdma_udp_send_init(struct srdma_udp_port *port);
+uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn);
+int srdma_udp_send_commit(struct srdma_conn *conn, uint32_t len);
+void srdma_udp_send_flush(struct srdma_port *port);
+/* 1 if datagrams wait although the socket has room. */
+int srdma_udp_send_waiting(const struct srdma_udp_port *port);
 
 #endif

@@ -1,15 +1,12 @@
 #include "port/udp/port_udp_impl.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 enum { REFILLS = 4 }; /* recvmmsg calls per poll */
 
-void srdma_udp_data_init(struct srdma_udp_port *port)
+void srdma_udp_receive_init(struct srdma_udp_port *port)
 {
 	struct srdma_udp_rx *rx = &port->rx;
-	struct srdma_udp_tx *tx = &port->tx;
 
 	rx->most = 1;
 	for (uint32_t i = 0; i < SRDMA_UDP_BURST; i++) {
@@ -23,102 +20,7 @@ void srdma_udp_data_init(struct srdma_udp_port *port)
 					 .msg_iovlen = 1,
 					 .msg_control = &rx->control[i] };
 	}
-	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++) {
-		tx->iov[i].iov_base = tx->bytes + (size_t)i * SRDMA_UDP_STRIDE;
-		tx->msg[i].msg_hdr =
-			(struct msghdr){ .msg_name = &tx->to[i],
-					 .msg_namelen = port->addr_len,
-					 .msg_iov = &tx->iov[i],
-					 .msg_iovlen = 1 };
-	}
 }
-
-/* --- sending ---------------------------------------------------------- */
-
-static uint32_t slot_of(uint32_t count)
-{
-	return count & (SRDMA_UDP_SLOTS - 1);
-}
-
-/* While the socket buffer is full, EPOLLOUT wakes the port. */
-static void set_blocked(struct srdma_udp_port *port, int blocked)
-{
-	struct epoll_event ev = { .events = blocked ? EPOLLIN | EPOLLOUT
-						    : EPOLLIN };
-
-	if (port->tx.blocked == blocked)
-		return;
-	port->tx.blocked = (uint8_t)blocked;
-	epoll_ctl(port->epoll, EPOLL_CTL_MOD, port->sock, &ev);
-}
-
-/* The first datagram cannot be sent: drop it; the protocol recovers losses. */
-/* RFC 5042 R2.1-1 */
-static void lose(struct srdma_udp_port *port, int err)
-{
-	if (err == EMSGSIZE)
-		port->stats.counts.wire_too_long++;
-	else
-		port->stats.counts.wire_unsent++;
-	port->tx.head++;
-}
-
-void srdma_udp_data_flush(struct srdma_port *base)
-{
-	struct srdma_udp_port *port = srdma_udp_port_of(base);
-	struct srdma_udp_tx *tx = &port->tx;
-
-	while (tx->head != tx->tail) {
-		uint32_t at = slot_of(tx->head), n = tx->tail - tx->head;
-		int sent;
-
-		if (n > SRDMA_UDP_SLOTS - at)
-			n = SRDMA_UDP_SLOTS - at;
-		sent = sendmmsg(port->sock, &tx->msg[at], n, MSG_DONTWAIT);
-		if (sent > 0) {
-			tx->head += (uint32_t)sent;
-			port->stats.sent += (uint32_t)sent;
-		} else if (sent == 0 || errno == EAGAIN || errno == EINTR) {
-			break;
-		} else {
-			lose(port, errno);
-		}
-	}
-	set_blocked(port, tx->head != tx->tail);
-}
-
-uint8_t *srdma_udp_data_reserve(struct srdma_conn *conn)
-{
-	struct srdma_udp_port *port = srdma_udp_port_of(conn->port);
-	struct srdma_udp_tx *tx = &port->tx;
-
-	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
-		srdma_udp_data_flush(&port->base);
-	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
-		return NULL;
-	return tx->iov[slot_of(tx->tail)].iov_base;
-}
-
-int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len)
-{
-	struct srdma_udp_port *port = srdma_udp_port_of(conn->port);
-	const struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
-	struct srdma_udp_tx *tx = &port->tx;
-	uint32_t at = slot_of(tx->tail);
-	uint8_t *data = tx->iov[at].iov_base;
-
-	if (len < SRDMA_BTH_LEN || len > SRDMA_MAX_PACKET)
-		return -EMSGSIZE;
-	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
-		return -EAGAIN;
-	srdma_icrc_compute(&c->out, data, len, data + len);
-	tx->iov[at].iov_len = len + SRDMA_ICRC_LEN;
-	tx->to[at] = c->peer;
-	tx->tail++;
-	return 0;
-}
-
-/* --- receiving -------------------------------------------------------- */
 
 /* A datagram within a received message. */
 struct piece {
@@ -271,7 +173,8 @@ static int take(struct srdma_udp_port *port, struct srdma_event *ev)
 	return 1;
 }
 
-int srdma_udp_data_poll(struct srdma_port *base, struct srdma_event *ev, int n)
+int srdma_udp_receive_poll(struct srdma_port *base, struct srdma_event *ev,
+			   int n)
 {
 	struct srdma_udp_port *port = srdma_udp_port_of(base);
 	int told = 0, refills = REFILLS, looks = SRDMA_UDP_LOOKS, r = 0;
@@ -292,8 +195,7 @@ int srdma_udp_data_poll(struct srdma_port *base, struct srdma_event *ev, int n)
 	return told;
 }
 
-int srdma_udp_data_waiting(const struct srdma_udp_port *port)
+int srdma_udp_receive_waiting(const struct srdma_udp_port *port)
 {
-	return port->ups_due || port->rx.at != port->rx.got ||
-	       (port->tx.head != port->tx.tail && !port->tx.blocked);
+	return port->ups_due || port->rx.at != port->rx.got;
 }
