@@ -19,13 +19,14 @@ _BARE = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0, 229: 0}
 
 class Datagram(NamedTuple):
     """source, destination: IP addresses; port: that of the destination. whole: False if it is a
-    fragment, or the capture has only a part of it."""
+    fragment, or the capture has only a part of it. source_port: that of the source."""
 
     source: bytes
     destination: bytes
     port: int
     payload: bytes
     whole: bool
+    source_port: int
 
 
 def check_link(link: int) -> None:
@@ -98,8 +99,8 @@ def _ip6(packet: bytes) -> Datagram | None:
 def _udp(source: bytes, destination: bytes, udp: bytes, *, whole: bool) -> Datagram | None:
     if len(udp) < 8:
         return None
-    port, length = (int.from_bytes(udp[i : i + 2], "big") for i in (2, 4))
+    source_port, port, length = (int.from_bytes(udp[i : i + 2], "big") for i in (0, 2, 4))
     if length < 8:
         return None
     whole = whole and length <= len(udp)
-    return Datagram(source, destination, port, udp[8:length], whole)
+    return Datagram(source, destination, port, udp[8:length], whole, source_port)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from srdma.errors import LocalError
-from srdma.inspect import datagram, roce
+from srdma.inspect import datagram, roce, trains
 from srdma.inspect.capture_file import Captured
 from srdma.inspect.keys import KeyLog, Known, Way
 from srdma.inspect.reassembly import Reassembly
@@ -79,7 +79,8 @@ class Proof:
         elif not found.whole:
             self.cut += 1
         else:
-            self._roce(found)
+            for each in trains.split(found):
+                self._roce(each)
 
     def packet(self, data: bytes) -> None:
         """A packet of srdma, or of what should be one."""

@@ -8,6 +8,7 @@ with srdma, decode it: every datagram must be RoCE with a right ICRC and an STH.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -195,6 +196,26 @@ def test_tshark_decodes_every_datagram(seen: Seen) -> None:
         assert bool(row["infiniband.aeth.msn"]) == (opcode in (0x0D, 0x0F, 0x10, 0x11)), row
         assert bool(row["srdma.ack.kind"]) == (opcode == 0x11), row
     assert {0x00, 0x01, 0x02, 0x06, 0x07, 0x08, 0x0C, 0x0D, 0x0E, 0x0F, 0x11} <= opcodes
+
+
+def test_trains_of_a_device_with_offload_are_verified(
+    pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The capture shows trains as one frame. `srdma verify-wire` judges each of their packets."""
+    with cable(6, 1500, offload=True) as it:
+        capture = Capture(it, tmp_path / "wire.pcap")
+        with workers(it, tmp_path, monkeypatch) as site:
+            work(join, site)
+            join.close()
+            sealed = sum(counters(worker)["packets_sealed"] for worker in (site.a, site.b))
+            capture.stop()
+    frames = rdpcap(str(capture.path))
+    assert max(map(len, frames)) > 14 + 1500
+    assert len(frames) < sealed
+    command = [sys.executable, "-m", "srdma", "verify-wire", "--json", "--pcap", str(capture.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
+    report = json.loads(done.stdout)
+    assert report["protected"] and report["sth"] == sealed
 
 
 def test_path_with_a_smaller_mtu_ends_the_request(

@@ -26,7 +26,7 @@ def in_link(link: int, packet: bytes) -> bytes:
 @pytest.mark.parametrize("link", LINKS)
 def test_link_types(link: int) -> None:
     datagram.check_link(link)
-    assert decode(link, in_link(link, FOUR)) == Datagram(A, B, 4791, b"hello", True)
+    assert decode(link, in_link(link, FOUR)) == Datagram(A, B, 4791, b"hello", True, 49152)
     found = decode(link, in_link(link, SIX))
     assert found is not None and found.payload == b"hello" and len(found.source) == 16
 
@@ -39,7 +39,7 @@ def test_an_unknown_link_type_is_an_error() -> None:
 def test_vlan_tags_are_skipped() -> None:
     tags = b"\x88\xa8\0\1\x81\0\0\2"
     frame = bytes(12) + tags + b"\x08\x00" + FOUR
-    assert decode(1, frame) == Datagram(A, B, 4791, b"hello", True)
+    assert decode(1, frame) == Datagram(A, B, 4791, b"hello", True, 49152)
 
 
 def test_bytes_behind_the_datagram_are_not_payload() -> None:
@@ -77,7 +77,7 @@ def test_extension_headers_of_ipv6_are_skipped() -> None:
 def test_a_length_of_zero_means_the_rest_of_the_frame() -> None:
     packet = bytearray(FOUR)
     packet[2:4] = bytes(2)
-    assert decode(101, bytes(packet)) == Datagram(A, B, 4791, b"hello", True)
+    assert decode(101, bytes(packet)) == Datagram(A, B, 4791, b"hello", True, 49152)
 
 
 OTHERS = {
