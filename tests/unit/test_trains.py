@@ -47,7 +47,7 @@ def test_trains_are_split(size: int, number: int, shorter: int) -> None:
 
 
 def test_a_datagram_with_a_right_icrc_is_no_train() -> None:
-    """Whatever stands in it: here a whole train as its payload."""
+    """The payload of a genuine datagram is not taken apart, even if it is a whole train."""
     inner = sealed(packet(40)) + sealed(packet(40))
     whole = sealed(inner)
     assert [each.payload for each in split(shown(whole))] == [whole]
