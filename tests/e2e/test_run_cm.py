@@ -95,8 +95,9 @@ def runs_protected(hosts: Hosts, server: str, client: str) -> None:
     assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
 
 
-def perftest(words: str) -> tuple[str, str]:
-    return f"{words} -R -p {{port}} -n 100", f"{words} -R -p {{port}} -n 100 127.0.0.2"
+def perftest(words: str, messages: int = 100) -> tuple[str, str]:
+    words += f" -R -p {{port}} -n {messages}"
+    return words, f"{words} 127.0.0.2"
 
 
 def cmatose(options: str) -> tuple[str, str]:
@@ -135,7 +136,7 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
         cmatose("-m -c 50"),
         udaddy("-c 10"),
         udaddy("-c 10 -S 1"),
-        udaddy("-C 100 -S 4096"),
+        udaddy("-C 60 -S 4096"),
         udaddy("-c 10", ("-b 127.0.0.2", "-b 127.0.0.1")),
         *(
             perftest(f"ib_{program}_{what} {options}")
@@ -143,6 +144,8 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
             for what in ("bw", "lat")
             for options in (("", "-q 4") if what == "bw" else ("",))
         ),
+        perftest("ib_send_lat -c UD"),
+        perftest("ib_send_bw -c UD -q 4", messages=50),
     ],
 )
 def test_more_programs(hosts: Hosts, server: str, client: str) -> None:
