@@ -314,15 +314,23 @@ def test_departures(hosts: Hosts, place: str, says: bytes | None) -> None:
     assert code == 0, out
 
 
-def test_without_agent_a_call_fails(hosts: Hosts) -> None:
-    needs("rping")
+@pytest.mark.parametrize(
+    ("words", "event"),
+    [
+        (f"{RPING[1]} -C 1", "RDMA_CM_EVENT_CONNECT_ERROR, error -2"),
+        (udaddy()[1], "RDMA_CM_EVENT_CONNECT_ERROR, error: -2"),
+    ],
+    ids=["rping", "udaddy"],
+)
+def test_without_agent_a_call_fails(hosts: Hosts, words: str, event: str) -> None:
+    needs(words.split()[0])
     config = hosts.config("a")
     config.write_text(config.read_text().replace("agent = ", 'agent = "/nowhere" #'))
-    words = f"{RPING[1]} -C 1".format(port=7000).split()
-    command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *words]
+    program = words.format(port=7000).split()
+    command = [sys.executable, "-m", "srdma", "run", "--config", str(config), "--", *program]
     found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert found.returncode != 0
-    assert "RDMA_CM_EVENT_CONNECT_ERROR, error -2" in found.stderr
+    assert event in found.stdout + found.stderr
 
 
 def test_identity_of_a_listener_is_withdrawn(hosts: Hosts) -> None:
