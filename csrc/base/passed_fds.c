@@ -56,19 +56,32 @@ static ssize_t receive(int fd, struct msghdr *msg, int flags)
 	return n < 0 ? -errno : n;
 }
 
-ssize_t srdma_passed_fds_receive(int fd, struct msghdr *msg,
-				 void (*close_fd)(int fd))
+/* Removes the first message, whose files are open here, so that the kernel closes none
+ * of them. */
+static ssize_t remove_first(int fd)
 {
 	char first; /* qemu-user receives nothing without a buffer */
 	struct iovec into = { &first, sizeof(first) };
 	struct msghdr rest = { .msg_iov = &into, .msg_iovlen = 1 };
+
+	return receive(fd, &rest, 0);
+}
+
+ssize_t srdma_passed_fds_receive(int fd, struct msghdr *msg,
+				 void (*close_fd)(int fd))
+{
+	const size_t room = msg->msg_controllen;
 	const ssize_t n = receive(fd, msg, MSG_PEEK);
 	ssize_t r;
 
 	if (n < 0)
 		return n;
-	/* The kernel closes none of the files, because they are open here. */
-	r = msg->msg_flags & MSG_CTRUNC ? -EMFILE : receive(fd, &rest, 0);
+	if (!msg->msg_controllen && !(msg->msg_flags & MSG_CTRUNC)) {
+		/* It has no files, or the kernel could not copy their list. */
+		msg->msg_controllen = room;
+		return receive(fd, msg, 0);
+	}
+	r = msg->msg_flags & MSG_CTRUNC ? -EMFILE : remove_first(fd);
 	if (r >= 0)
 		return n;
 	srdma_passed_fds_take(msg, NULL, 0, close_fd);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,6 +25,22 @@ union control {
 
 static int ends[2];
 static int closed; /* descriptors that close_one() closed */
+static int
+	no_memory; /* 1: MSG_PEEK shows no files, as if the kernel had no memory */
+
+/* Takes the place of the C library's. */
+ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	const size_t room = msg->msg_controllen;
+	const int peek = no_memory && flags & MSG_PEEK;
+	ssize_t n;
+
+	msg->msg_controllen = peek ? 0 : room;
+	n = syscall(SYS_recvmsg, fd, msg, flags);
+	if (peek)
+		msg->msg_flags &= ~MSG_CTRUNC;
+	return n;
+}
 
 static void close_one(int fd)
 {
@@ -146,6 +163,43 @@ static void test_control_data_cut_by_the_kernel(void **state)
 	}
 }
 
+/* Files are never left to the kernel, which closes them in the thread that receives. */
+static void test_list_of_files_that_is_not_shown(void **state)
+{
+	const int before = count_descriptors();
+	union control control;
+	char byte;
+	struct iovec iov = { &byte, 1 };
+	int fds[ROOM];
+
+	(void)state;
+	for (no_memory = 0; no_memory < 2; no_memory++) {
+		for (unsigned sent = 0; sent <= ROOM; sent++) {
+			struct msghdr msg = {
+				.msg_iov = &iov,
+				.msg_iovlen = 1,
+				.msg_control = &control,
+				.msg_controllen = sizeof(control.bytes),
+			};
+			int n;
+
+			pass((int[]){ ends[0], ends[1], ends[0] }, sent);
+			assert_int_equal(srdma_passed_fds_receive(ends[1], &msg,
+								  close_one),
+					 1);
+			n = srdma_passed_fds_take(&msg, fds, ROOM, close_one);
+			assert_int_equal(n, sent);
+			assert_int_equal(count_descriptors(), before + n);
+			while (n > 0)
+				close(fds[--n]);
+			assert_int_equal(srdma_passed_fds_receive(ends[1], &msg,
+								  close_one),
+					 -EAGAIN);
+		}
+	}
+	no_memory = 0;
+}
+
 #define PAIR(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -154,6 +208,7 @@ int main(void)
 		PAIR(test_descriptors_in_their_order),
 		PAIR(test_more_than_there_is_room_for),
 		PAIR(test_control_data_cut_by_the_kernel),
+		PAIR(test_list_of_files_that_is_not_shown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
