@@ -77,6 +77,7 @@ struct cm_id {
 	struct cm_message own, theirs;
 	uint32_t qp_num;
 	uint8_t timeout;  /* of the QP (ibv_modify_qp(3)) */
+	int srq_ends;	  /* 1: a thread is in rdma_destroy_srq() */
 	int64_t deadline; /* CALLING, KEYING, ACCEPTED; INT64_MAX: none */
 	int confirmed;	  /* ACCEPTED: CM_CONFIRM has arrived */
 	int parted; /* 1: DISCONNECTED was reported; CONNECTED: the peer departed */

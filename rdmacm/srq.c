@@ -8,6 +8,8 @@ static int create_srq(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || id->srq ||
 	    !id->verbs)
 		return EINVAL;
+	if (cm_id_of(id)->srq_ends) /* it may have to stay */
+		return EBUSY;
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
 		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		attr->pd = id->pd;
@@ -49,15 +51,21 @@ void rdma_destroy_srq(struct rdma_cm_id *id)
 {
 	struct cm_id *own = cm_id_of(id);
 	struct ibv_srq *srq;
+	int failed;
 
 	if (cm_hold(own))
 		return;
 	srq = id->srq;
 	id->srq = NULL;
+	own->srq_ends |= srq != NULL;
 	cm_done(own, 0);
-	if (!srq || !ibv_destroy_srq(srq) || cm_hold(own))
+	if (!srq)
 		return;
-	if (!id->srq)
+	failed = ibv_destroy_srq(srq);
+	if (cm_hold(own))
+		return;
+	own->srq_ends = 0;
+	if (failed)
 		id->srq = srq;
 	cm_done(own, 0);
 }

@@ -255,7 +255,7 @@ def test_answers_of_a_peer(hosts: Hosts, answer: bytes, event: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "event"),
     [
-        (message(6, qpn=0), "RDMA_CM_EVENT_CONNECT_ERROR, error: -71"),
+        (message(7, qpn=0), "RDMA_CM_EVENT_CONNECT_ERROR, error: -71"),
         (message(2, qpn=1), "RDMA_CM_EVENT_CONNECT_ERROR, error: -71"),
         (message(3, reason=3), "RDMA_CM_EVENT_UNREACHABLE, error: 3"),
         (message(3), "RDMA_CM_EVENT_UNREACHABLE, error: 2"),

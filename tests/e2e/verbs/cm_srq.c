@@ -3,9 +3,33 @@
  * use them. tests/e2e/test_run_cm.py starts it by `srdma run` on the host with the GID
  * 127.0.0.1.
  */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+
 #include "cm_ends.h"
 
 enum { LENGTH = 64, MANY = 20 /* messages, more than receives */ };
+
+/* The library calls this function. If `slow` is set, the call returns after
+ * sem_post(&go). */
+static sem_t called, go;
+static int slow;
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	int (*real)(struct ibv_srq *);
+	int r;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_destroy_srq");
+	r = real(srq);
+	if (slow) {
+		slow = 0;
+		sem_post(&called);
+		sem_wait(&go);
+	}
+	return r;
+}
 
 static struct ibv_srq_init_attr srq_attr(void)
 {
@@ -75,6 +99,43 @@ static void test_messages_to_the_srq_of_an_id(void **state)
 	rdma_destroy_qp(e.accepted);
 	rdma_destroy_srq(e.accepted);
 	assert_null(e.accepted->srq);
+	close_ends(&e);
+}
+
+static void *destroy(void *id)
+{
+	rdma_destroy_srq(id);
+	return NULL;
+}
+
+/* A QP uses the SRQ, so that it stays. Another thread asks for one before the id has
+ * it again. */
+static void test_create_while_a_thread_destroys(void **state)
+{
+	struct ibv_srq_init_attr attr = srq_attr();
+	struct ibv_srq *srq;
+	pthread_t thread;
+	struct ends e;
+
+	(void)state;
+	open_with_srq(&e);
+	srq = e.accepted->srq;
+	assert_int_equal(sem_init(&called, 0, 0) | sem_init(&go, 0, 0), 0);
+	slow = 1;
+	assert_int_equal(pthread_create(&thread, NULL, destroy, e.accepted), 0);
+	sem_wait(&called);
+	errno = 0;
+	assert_int_equal(rdma_create_srq(e.accepted, NULL, &attr), -1);
+	assert_int_equal(errno, EBUSY);
+	rdma_destroy_srq(e.accepted); /* without effect */
+	sem_post(&go);
+	pthread_join(thread, NULL);
+	assert_ptr_equal(e.accepted->srq, srq);
+	rdma_destroy_qp(e.accepted);
+	rdma_destroy_srq(e.accepted);
+	assert_null(e.accepted->srq);
+	assert_int_equal(rdma_create_srq(e.accepted, NULL, &attr), 0);
+	rdma_destroy_srq(e.accepted);
 	close_ends(&e);
 }
 
@@ -233,6 +294,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_messages_to_the_srq_of_an_id),
+		cmocka_unit_test(test_create_while_a_thread_destroys),
 		cmocka_unit_test(test_illegal_srqs),
 		cmocka_unit_test(test_srq_with_a_pd_of_another_context),
 		cmocka_unit_test(test_endpoints_with_a_srq),
