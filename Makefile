@@ -346,7 +346,7 @@ $(BUILD)/tests/c/verbs/test_attr: $(patsubst %,$(BUILD)/verbs/%.o,attr transport
 $(BUILD)/tests/c/verbs/test_loss: $(BUILD)/verbs/loss.o
 $(BUILD)/tests/c/verbs/test_map: $(BUILD)/verbs/map.o
 $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o
-$(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire)
+$(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire recvs)
 $(BUILD)/tests/c/verbs/test_ud_send: $(patsubst %,$(BUILD)/verbs/%.o,ud_send ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_session: $(patsubst %,$(BUILD)/verbs/%.o,ud_session ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_qp: $(BUILD)/verbs/ud.o $(BUILD)/verbs/qp.o

@@ -28,6 +28,7 @@ struct verbs_pd;
 struct verbs_cq;
 struct verbs_qp;
 struct verbs_ud;
+struct verbs_recvs;
 struct ud_loop;
 
 struct verbs_device {
@@ -134,7 +135,9 @@ struct verbs_cq {
 
 struct verbs_srq {
 	struct ibv_srq ibv;
-	struct srdma_qp *holder; /* of the receives */
+	struct srdma_qp *holder; /* of the receives at the worker */
+	/* The receives, as long as only UD QPs take them; else NULL. */
+	struct verbs_recvs *recvs;
 	struct ibv_srq_attr attr;
 	unsigned users; /* QPs */
 	struct verbs_event limit;
@@ -275,6 +278,9 @@ void verbs_acks_wait(const struct verbs_acks *a, uint32_t reported);
 
 /* A receive completed. */
 void verbs_srq_done(struct verbs_srq *srq);
+/* The QP of the worker takes receives of the SRQ. From now on they are at the worker. 0,
+ * or errno: EOPNOTSUPP: UD QPs take them. */
+int verbs_srq_join(struct verbs_srq *srq, struct srdma_qp *qp);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 			struct ibv_recv_wr **bad_wr);
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context,

@@ -44,8 +44,7 @@ static int check(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 	const uint32_t recvs =
 		a->qp_type == IBV_QPT_UD ? VERBS_UD_RECVS : SRDMA_DEPTH_MAX;
 
-	if (!verbs_transport_of(a->qp_type) ||
-	    (a->qp_type == IBV_QPT_UD && a->srq))
+	if (!verbs_transport_of(a->qp_type))
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || cap->max_send_wr > SRDMA_DEPTH_MAX ||
 	    cap->max_recv_wr > recvs || cap->max_send_sge > SRDMA_SGE_MAX ||
@@ -77,10 +76,9 @@ static int join(struct verbs_qp *qp)
 /* The QP takes the receives of its SRQ, if it has one. 0 or errno. */
 static int share(const struct verbs_qp *qp)
 {
-	const struct verbs_srq *srq = (const struct verbs_srq *)qp->ibv.srq;
+	struct verbs_srq *srq = (struct verbs_srq *)qp->ibv.srq;
 
-	return srq ? verbs_error(srdma_shared_queue_join(qp->qp, srq->holder))
-		   : 0;
+	return srq && !qp->ud ? verbs_srq_join(srq, qp->qp) : 0;
 }
 
 /* The depths of the queues. */
@@ -170,7 +168,7 @@ static int end(struct verbs_qp *qp)
 
 	if (!qp->qp)
 		return 0;
-	r = qp->ibv.srq ? settle_shared(qp) : 0;
+	r = qp->ibv.srq && !qp->ud ? settle_shared(qp) : 0;
 	if (!r)
 		r = end_at_worker(qp);
 	if (r)

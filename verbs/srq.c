@@ -1,12 +1,14 @@
 /*
  * Shared receive queues. The receives of an SRQ are those of a QP of the worker
  * that is not connected; the QPs of the SRQ take them when messages come
- * (docs/local-interface.md 3.6, SHARE).
+ * (docs/local-interface.md 3.6, SHARE). Before the first of these QPs they are in the
+ * library, where UD QPs take them.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "verbs/objects.h"
+#include "verbs/recvs.h"
 #include "verbs/verbs.h"
 
 static int check(const struct ibv_srq_attr *attr)
@@ -17,12 +19,24 @@ static int check(const struct ibv_srq_attr *attr)
 		       : 0;
 }
 
+static void free_recvs(struct verbs_srq *srq)
+{
+	if (srq->recvs)
+		verbs_recvs_destroy(srq->recvs);
+	free(srq->recvs);
+	srq->recvs = NULL;
+}
+
 static int make(struct verbs_srq *srq)
 {
 	struct verbs_pd *pd = (struct verbs_pd *)srq->ibv.pd;
 	struct verbs_root *root = verbs_root_of(srq->ibv.context);
 	int r;
 
+	srq->recvs = calloc(1, sizeof(*srq->recvs));
+	if (!srq->recvs ||
+	    verbs_recvs_create(srq->recvs, srq->attr.max_wr, srq->attr.max_sge))
+		return ENOMEM;
 	pthread_mutex_lock(&root->lock);
 	r = srdma_shared_queue_create(&srq->holder, pd->pd, srq->attr.max_wr);
 	pd->users += !r;
@@ -49,6 +63,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 	srq->limit.event.element.srq = &srq->ibv;
 	err = make(srq);
 	if (err) {
+		free_recvs(srq);
 		free(srq);
 		return verbs_null(err);
 	}
@@ -106,6 +121,7 @@ int ibv_destroy_srq(struct ibv_srq *ibv)
 			srq->reported);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
+	free_recvs(srq);
 	free(srq);
 	return 0;
 }
@@ -144,11 +160,47 @@ int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 /* The limit is reported once for each ibv_modify_srq(). */
 void verbs_srq_done(struct verbs_srq *srq)
 {
-	if (srdma_shared_queue_posted(srq->holder) >= srq->attr.srq_limit)
+	const uint32_t posted =
+		srq->recvs ? srq->recvs->ring.count
+			   : srdma_shared_queue_posted(srq->holder);
+
+	if (posted >= srq->attr.srq_limit)
 		return;
 	srq->attr.srq_limit = 0;
 	verbs_event_put(verbs_root_of(srq->ibv.context), &srq->limit,
 			IBV_EVENT_SRQ_LIMIT_REACHED);
+}
+
+/* The receives go to the worker, in their order. */
+static int move(struct verbs_srq *srq)
+{
+	struct verbs_recvs *q = srq->recvs;
+	int err = srq->users ? EOPNOTSUPP : 0; /* they are UD QPs */
+
+	while (q->ring.count && !err) {
+		err = verbs_post_one_recv(srq->holder, verbs_recvs_first(q),
+					  srq->attr.max_sge);
+		if (!err)
+			ud_ring_pop(&q->ring);
+	}
+	if (!err)
+		free_recvs(srq);
+	return err;
+}
+
+int verbs_srq_join(struct verbs_srq *srq, struct srdma_qp *qp)
+{
+	int err = srq->recvs ? move(srq) : 0;
+
+	return err ? err
+		   : verbs_error(srdma_shared_queue_join(qp, srq->holder));
+}
+
+static int post_one(struct verbs_srq *srq, const struct ibv_recv_wr *wr)
+{
+	return srq->recvs ? verbs_recvs_put(srq->recvs, wr)
+			  : verbs_post_one_recv(srq->holder, wr,
+						srq->attr.max_sge);
 }
 
 int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
@@ -160,7 +212,7 @@ int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
 
 	pthread_mutex_lock(&root->lock);
 	for (; wr && !err; wr = err ? wr : wr->next)
-		err = verbs_post_one_recv(srq->holder, wr, srq->attr.max_sge);
+		err = post_one(srq, wr);
 	pthread_mutex_unlock(&root->lock);
 	if (err && bad_wr)
 		*bad_wr = wr;

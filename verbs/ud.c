@@ -81,13 +81,21 @@ static int alloc_rings(struct verbs_ud *ud)
 	const struct verbs_qp *qp = ud->qp;
 
 	ud->sends.room = qp->sq;
-	ud->recvs.room = qp->rq;
 	ud->arrivals.room = UD_RECVS;
 	ud->send = calloc(qp->sq, sizeof(*ud->send));
-	ud->recv = calloc(qp->rq, sizeof(*ud->recv));
-	ud->sges = calloc((size_t)qp->rq * qp->cap.max_recv_sge,
-			  sizeof(*ud->sges));
-	return ud->send && ud->recv && ud->sges ? 0 : -ENOMEM;
+	return ud->send ? 0 : -ENOMEM;
+}
+
+/* 0 or -errno. */
+static int choose_recvs(struct verbs_ud *ud)
+{
+	const struct verbs_qp *qp = ud->qp;
+	const struct verbs_srq *srq = (const struct verbs_srq *)qp->ibv.srq;
+
+	ud->recvs = srq ? srq->recvs : &ud->own;
+	if (srq)
+		return ud->recvs ? 0 : -EOPNOTSUPP; /* the worker has them */
+	return -verbs_recvs_create(&ud->own, qp->rq, qp->cap.max_recv_sge);
 }
 
 static int offer_slots(struct verbs_ud *ud, struct srdma_pd *pd)
@@ -106,8 +114,7 @@ static int offer_slots(struct verbs_ud *ud, struct srdma_pd *pd)
 static void release(struct verbs_ud *ud)
 {
 	free(ud->send);
-	free(ud->recv);
-	free(ud->sges);
+	verbs_recvs_destroy(&ud->own);
 	free(ud);
 }
 
@@ -123,6 +130,8 @@ int verbs_ud_create(struct verbs_qp *qp)
 	ud->qp = qp;
 	ud->root = root;
 	r = alloc_rings(ud);
+	if (!r)
+		r = choose_recvs(ud);
 	if (!r)
 		r = srdma_shared_queue_create(&qp->qp, pd, UD_RECVS);
 	if (!r)
@@ -207,6 +216,9 @@ void verbs_ud_error(struct verbs_qp *qp)
 {
 	struct verbs_ud *ud = qp->ud;
 
+	if (qp->ibv.srq && qp->ibv.state != IBV_QPS_ERR)
+		verbs_event_put(ud->root, &qp->last_wqe,
+				IBV_EVENT_QP_LAST_WQE_REACHED);
 	qp->ibv.state = IBV_QPS_ERR;
 	ud->ready = 0;
 	ud_send_complete(ud);

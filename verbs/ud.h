@@ -10,6 +10,8 @@
 #define VERBS_UD_H
 
 #include "verbs/objects.h"
+#include "verbs/recvs.h"
+#include "verbs/ud_ring.h"
 #include "verbs/ud_wire.h"
 
 enum {
@@ -81,11 +83,6 @@ struct ud_send {
 	int signaled;
 };
 
-struct ud_recv {
-	uint64_t wr_id;
-	int n;
-};
-
 struct ud_arrival {
 	struct ud_session *session; /* NULL: it had keys, and has ended */
 	uint32_t slot;
@@ -94,11 +91,6 @@ struct ud_arrival {
 	int has_imm;
 	uint8_t gid[SRDMA_GID_LEN];
 	uint32_t peer;
-};
-
-/* Indices of a ring. */
-struct ud_ring {
-	uint32_t head, count, room;
 };
 
 struct verbs_ud {
@@ -110,10 +102,9 @@ struct verbs_ud {
 	int ready; /* 1: in RTR or RTS, so that peers may call */
 	struct ud_session *sessions;
 	struct srdma_mr *mr; /* of UD_RECVS slots */
-	struct ud_ring sends, recvs, arrivals;
-	struct ud_send *send; /* sends.room */
-	struct ud_recv *recv; /* recvs.room */
-	struct ibv_sge *sges; /* max_recv_sge of each receive */
+	struct ud_ring sends, arrivals;
+	struct ud_send *send;		/* sends.room */
+	struct verbs_recvs own, *recvs; /* the own ones, or those of its SRQ */
 	struct ud_arrival arrival[UD_RECVS];
 	uint64_t drops[UD_DROPS];
 };
@@ -122,15 +113,6 @@ struct verbs_ud {
 int64_t ud_now(void);
 uint8_t *ud_slot(const struct srdma_mr *mr, uint32_t i);
 uint32_t ud_key(const struct srdma_mr *mr);
-static inline uint32_t ud_ring_at(const struct ud_ring *r, uint32_t i)
-{
-	return (r->head + i) % r->room;
-}
-static inline void ud_ring_pop(struct ud_ring *r)
-{
-	r->head = ud_ring_at(r, 1);
-	r->count--;
-}
 /* Counts dropped messages. The first ones of a reason are told on stderr; why may
  * be NULL. */
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
@@ -185,9 +167,10 @@ void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 void ud_recv_forget(struct ud_session *s);
 /* Gives messages to receives of the program. */
 void ud_recv_deliver(struct verbs_ud *ud);
-/* Drops the receives of the program and the messages that wait for them. */
+/* Drops the receives of the QP, not those of its SRQ, and the messages that wait for
+ * receives. */
 void ud_recv_clear(struct verbs_ud *ud);
-/* Completes all receives of the program with an error. */
+/* Completes all receives of the QP, not those of its SRQ, with an error. */
 void ud_recv_flush(struct verbs_ud *ud);
 
 #endif

@@ -116,16 +116,20 @@ void ud_recv_forget(struct ud_session *s)
 
 static void complete(struct verbs_ud *ud, struct ibv_wc *wc)
 {
-	wc->wr_id = ud->recv[ud->recvs.head].wr_id;
+	struct verbs_srq *srq = (struct verbs_srq *)ud->qp->ibv.srq;
+
+	wc->wr_id = verbs_recvs_first(ud->recvs)->wr_id;
 	wc->opcode = IBV_WC_RECV;
 	wc->qp_num = ud->qp->ibv.qp_num;
-	ud_ring_pop(&ud->recvs);
+	ud_ring_pop(&ud->recvs->ring);
 	verbs_cq_put((struct verbs_cq *)ud->qp->ibv.recv_cq, wc);
+	if (srq)
+		verbs_srq_done(srq);
 }
 
 void ud_recv_flush(struct verbs_ud *ud)
 {
-	while (ud->recvs.count) {
+	while (ud->own.ring.count) {
 		struct ibv_wc wc = { .status = IBV_WC_WR_FLUSH_ERR };
 
 		complete(ud, &wc);
@@ -136,27 +140,15 @@ void ud_recv_clear(struct verbs_ud *ud)
 {
 	for (; ud->arrivals.count; ud_ring_pop(&ud->arrivals))
 		give_back(ud, ud->arrival[ud->arrivals.head].slot);
-	ud->recvs.count = 0;
-}
-
-static struct ibv_sge *list_of(const struct verbs_ud *ud, uint32_t place)
-{
-	return ud->sges + (size_t)place * ud->qp->cap.max_recv_sge;
+	ud->own.ring.count = 0;
 }
 
 int verbs_ud_post_recv(struct verbs_ud *ud, const struct ibv_recv_wr *wr)
 {
-	uint32_t place;
+	int err = verbs_recvs_put(&ud->own, wr);
 
-	if (wr->num_sge < 0 || wr->num_sge > (int)ud->qp->cap.max_recv_sge)
-		return EINVAL;
-	if (ud->recvs.count == ud->recvs.room)
-		return ENOMEM;
-	place = ud_ring_at(&ud->recvs, ud->recvs.count++);
-	ud->recv[place] = (struct ud_recv){ wr->wr_id, wr->num_sge };
-	if (wr->num_sge)
-		memcpy(list_of(ud, place), wr->sg_list,
-		       (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	if (err)
+		return err;
 	if (ud->qp->ibv.state == IBV_QPS_ERR)
 		ud_recv_flush(ud);
 	return 0;
@@ -199,15 +191,15 @@ static int scatter(struct source *to, const uint8_t *from, uint32_t len)
 
 static int copy(const struct verbs_ud *ud, const struct ud_arrival *a)
 {
-	const uint32_t place = ud->recvs.head;
-	struct source to = { .ud = ud, .sge = list_of(ud, place) };
+	const struct ibv_recv_wr *wr = verbs_recvs_first(ud->recvs);
+	struct source to = { .ud = ud, .sge = wr->sg_list };
 	const struct ud_route route = { .from = a->gid,
 					.to = ud->root->attr.gid,
 					.len = (uint16_t)a->len };
 	uint8_t grh[UD_GRH];
 	int r;
 
-	to.end = to.sge + ud->recv[place].n;
+	to.end = to.sge + wr->num_sge;
 	ud_grh_write(grh, &route);
 	r = scatter(&to, grh, sizeof(grh));
 	return r ? r : scatter(&to, ud_slot(ud->mr, a->slot) + UD_HEAD, a->len);
@@ -215,11 +207,11 @@ static int copy(const struct verbs_ud *ud, const struct ud_arrival *a)
 
 static uint64_t room_of(const struct verbs_ud *ud)
 {
-	const uint32_t place = ud->recvs.head;
+	const struct ibv_recv_wr *wr = verbs_recvs_first(ud->recvs);
 	uint64_t room = 0;
 
-	for (int i = 0; i < ud->recv[place].n; i++)
-		room += list_of(ud, place)[i].length;
+	for (int i = 0; i < wr->num_sge; i++)
+		room += wr->sg_list[i].length;
 	return room;
 }
 
@@ -271,7 +263,7 @@ void ud_recv_deliver(struct verbs_ud *ud)
 {
 	struct ud_arrival a;
 
-	while (ud->recvs.count && take(ud, &a)) {
+	while (ud->ready && ud->recvs->ring.count && take(ud, &a)) {
 		deliver(ud, &a);
 		give_back(ud, a.slot);
 	}

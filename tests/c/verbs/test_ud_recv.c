@@ -15,6 +15,13 @@ enum { QKEY = 5, RECVS = 2, PAYLOAD = 10, MEMORY = 100 };
 
 static uint8_t memory[MEMORY];
 static uint32_t offered; /* bits: slots of the worker */
+static int srq_done;
+
+void verbs_srq_done(struct verbs_srq *srq)
+{
+	(void)srq;
+	srq_done++;
+}
 
 int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
 		    struct srdma_recv_wr **bad_wr)
@@ -37,8 +44,6 @@ struct subject {
 	struct srdma_qp worker;
 	struct verbs_ud ud;
 	struct ud_session session;
-	struct ud_recv recv[RECVS];
-	struct ibv_sge sges[RECVS];
 };
 
 static struct subject s;
@@ -49,22 +54,27 @@ static int begin(void **state)
 	memset(&s, 0, sizeof(s));
 	memset(memory, 0, sizeof(memory));
 	offered = 0;
+	srq_done = 0;
 	reset_fakes();
-	s.ud = (struct verbs_ud){ .qp = &s.qp,
-				  .root = &s.root,
-				  .ready = 1,
-				  .recv = s.recv,
-				  .sges = s.sges };
-	s.ud.recvs.room = RECVS;
+	s.ud = (struct verbs_ud){
+		.qp = &s.qp, .root = &s.root, .ready = 1, .recvs = &s.ud.own
+	};
+	assert_int_equal(verbs_recvs_create(&s.ud.own, RECVS, 1), 0);
 	s.ud.arrivals.room = UD_RECVS;
 	s.qp.qp = &s.worker;
 	s.qp.ud = &s.ud;
 	s.qp.attr.qkey = QKEY;
-	s.qp.cap.max_recv_sge = 1;
 	s.qp.ibv.state = IBV_QPS_RTS;
 	s.session = (struct ud_session){
 		.ud = &s.ud, .state = UD_UP, .peer = 9, .gid = { 1 }
 	};
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	verbs_recvs_destroy(&s.ud.own);
 	return 0;
 }
 
@@ -279,7 +289,39 @@ static void test_full_queue(void **state)
 	assert_int_equal(found.status, IBV_WC_WR_FLUSH_ERR);
 }
 
-#define TEST(NAME) cmocka_unit_test_setup(NAME, begin)
+/* Receives of an SRQ are not flushed, and a QP in error takes none. */
+static void test_receives_of_an_srq(void **state)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, MEMORY, 1 };
+	const struct ibv_recv_wr wr = { .wr_id = 6,
+					.sg_list = &sge,
+					.num_sge = 1 };
+	struct verbs_recvs shared;
+	struct verbs_srq srq = { .recvs = &shared };
+
+	(void)state;
+	assert_int_equal(verbs_recvs_create(&shared, 1, 1), 0);
+	assert_int_equal(verbs_recvs_put(&shared, &wr), 0);
+	assert_int_equal(verbs_recvs_put(&shared, &wr), ENOMEM);
+	s.qp.ibv.srq = &srq.ibv;
+	s.ud.recvs = &shared;
+	ud_recv_flush(&s.ud);
+	ud_recv_clear(&s.ud);
+	assert_int_equal(shared.ring.count, 1);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	s.ud.ready = 0;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	s.ud.ready = 1;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.wr_id, 6);
+	assert_int_equal(srq_done, 1);
+	assert_int_equal(shared.ring.count, 0);
+	verbs_recvs_destroy(&shared);
+}
+
+#define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin, end)
 
 int main(void)
 {
@@ -297,6 +339,7 @@ int main(void)
 		TEST(test_wrong_key_of_a_receive),
 		TEST(test_worker_that_takes_no_slot),
 		TEST(test_full_queue),
+		TEST(test_receives_of_an_srq),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

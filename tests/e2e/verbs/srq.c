@@ -33,13 +33,20 @@ static struct ibv_qp_init_attr qp_attr(const struct shared *s, int i)
 					  .sq_sig_all = 1 };
 }
 
-static void open_shared(struct shared *s)
+static void open_srq(struct shared *s)
 {
 	struct ibv_srq_init_attr attr = srq_attr();
-	struct ibv_qp_init_attr init;
 
 	s->srq = ibv_create_srq(pd, &attr);
 	assert_non_null(s->srq);
+	s->mr = ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(s->mr);
+}
+
+static void open_qps(struct shared *s)
+{
+	struct ibv_qp_init_attr init;
+
 	for (int i = 0; i < 2; i++) {
 		s->cq[i] = ibv_create_cq(ctx, 2 * DEPTH, NULL, NULL, 0);
 		assert_non_null(s->cq[i]);
@@ -49,8 +56,12 @@ static void open_shared(struct shared *s)
 		assert_int_equal(to_init(s->qp[i]), 0);
 	}
 	assert_int_equal(init.cap.max_recv_wr, 0); /* it has none of its own */
-	s->mr = ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(s->mr);
+}
+
+static void open_shared(struct shared *s)
+{
+	open_srq(s);
+	open_qps(s);
 }
 
 static void connect_shared(const struct shared *s)
@@ -73,7 +84,7 @@ static void close_shared(struct shared *s)
 
 static int post(const struct shared *s, uint64_t id, int sges)
 {
-	struct ibv_sge sge[2] = {
+	struct ibv_sge sge[SGES + 1] = {
 		{ .addr = (uintptr_t)memory, .length = 64, .lkey = s->mr->lkey }
 	};
 	struct ibv_recv_wr wr = { .wr_id = id,
@@ -239,6 +250,30 @@ static void test_receives(void **state)
 		assert_int_equal(wc.wr_id, id);
 		assert_int_equal(wc.opcode, IBV_WC_RECV);
 		assert_int_equal(wc.qp_num, s.qp[1]->qp_num);
+	}
+	assert_int_equal(post(&s, 9, 1), 0);
+	close_shared(&s);
+}
+
+/* Receives that were posted before a QP could take them. */
+static void test_receives_before_qps(void **state)
+{
+	struct shared s;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_srq(&s);
+	assert_int_equal(post(&s, 9, SGES + 1), EINVAL);
+	for (uint64_t id = 1; id <= DEPTH; id++)
+		assert_int_equal(post(&s, id, 1), 0);
+	assert_int_equal(post(&s, 9, 1), ENOMEM);
+	open_qps(&s);
+	assert_int_equal(post(&s, 9, 1), ENOMEM);
+	connect_shared(&s);
+	for (uint64_t id = 1; id <= DEPTH; id++) {
+		send_one(&s);
+		poll_one(s.cq[1], &wc);
+		assert_int_equal(wc.wr_id, id);
 	}
 	assert_int_equal(post(&s, 9, 1), 0);
 	close_shared(&s);
@@ -434,6 +469,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_illegal_srqs),
 		cmocka_unit_test(test_qp_of_another_pd),
 		cmocka_unit_test(test_receives),
+		cmocka_unit_test(test_receives_before_qps),
 		cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_reset),
 		cmocka_unit_test(test_reset_after_an_error),

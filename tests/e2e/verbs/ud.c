@@ -740,6 +740,173 @@ static void test_event_of_the_first_message(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
 }
 
+/* --- an SRQ ------------------------------------------------------------------------ */
+
+struct shared {
+	struct ibv_srq *srq;
+	struct ibv_qp *qp[2];
+};
+
+/* Two UD QPs, whose completions are those of ends[1]. */
+static void open_shared(struct shared *s)
+{
+	struct ibv_srq_init_attr attr = { .attr = { DEPTH, 2, 0 } };
+	struct ibv_qp_init_attr init = { .send_cq = ends[1].cq,
+					 .recv_cq = ends[1].cq,
+					 .cap = { .max_send_wr = 1 },
+					 .qp_type = IBV_QPT_UD };
+
+	s->srq = ibv_create_srq(pd, &attr);
+	assert_non_null(s->srq);
+	init.srq = s->srq;
+	for (int i = 0; i < 2; i++) {
+		s->qp[i] = ibv_create_qp(pd, &init);
+		assert_non_null(s->qp[i]);
+		to_rts(s->qp[i]);
+	}
+}
+
+static void close_shared(struct shared *s)
+{
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_srq(s->srq), EBUSY);
+		assert_int_equal(ibv_destroy_qp(s->qp[i]), 0);
+	}
+	assert_int_equal(ibv_destroy_srq(s->srq), 0);
+}
+
+static int post_shared(const struct shared *s, uint64_t id, int sges)
+{
+	struct ibv_sge list[] = { part(&ends[1], 0, 50),
+				  part(&ends[1], MEMORY / 2, 50),
+				  part(&ends[1], 0, 0) };
+	struct ibv_recv_wr wr = { .wr_id = id,
+				  .sg_list = list,
+				  .num_sge = sges };
+	struct ibv_recv_wr *bad = NULL;
+	int err = ibv_post_srq_recv(s->srq, &wr, &bad);
+
+	assert_ptr_equal(bad, err ? &wr : NULL);
+	return err;
+}
+
+/* A message of 16 bytes to a QP of the SRQ. */
+static void send_shared(const struct ibv_qp *qp)
+{
+	struct ibv_sge sge = part(&ends[0], 0, 16);
+	struct ibv_send_wr wr = request(&sge);
+
+	wr.wr.ud.remote_qpn = qp->qp_num;
+	send_succeeds(&wr);
+}
+
+static void arrives_shared(const struct ibv_qp *qp, uint64_t id)
+{
+	const struct ibv_wc wc = await(&ends[1]);
+
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.qp_num, qp->qp_num);
+	assert_int_equal(wc.byte_len, GRH + 16);
+	/* It is scattered behind the GRH. */
+	assert_memory_equal(ends[1].memory + GRH, "0123456789", 10);
+	assert_memory_equal(ends[1].memory + MEMORY / 2, "abcdef", 6);
+}
+
+static void expect_event(enum ibv_event_type type, const void *object)
+{
+	struct ibv_async_event e;
+
+	assert_int_equal(ibv_get_async_event(ctx, &e), 0);
+	assert_int_equal(e.event_type, type);
+	assert_ptr_equal(e.element.qp, object);
+	ibv_ack_async_event(&e);
+}
+
+static void test_shared_receives(void **state)
+{
+	struct ibv_srq_attr attr = { .srq_limit = 1 };
+	struct ibv_recv_wr *bad, own = { 0 };
+	struct shared s;
+
+	(void)state;
+	strcpy(ends[0].memory, "0123456789abcdef");
+	open_shared(&s);
+	assert_int_equal(ibv_post_recv(s.qp[0], &own, &bad), EINVAL);
+	assert_int_equal(post_shared(&s, 9, 3), EINVAL);
+	for (uint64_t id = 1; id <= DEPTH; id++)
+		assert_int_equal(post_shared(&s, id, 2), 0);
+	assert_int_equal(post_shared(&s, 9, 2), ENOMEM);
+	assert_int_equal(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
+	for (uint64_t id = 1; id <= DEPTH; id++) {
+		send_shared(s.qp[id % 2]);
+		arrives_shared(s.qp[id % 2], id);
+	}
+	expect_event(IBV_EVENT_SRQ_LIMIT_REACHED, s.srq);
+	/* A message waits for a receive. */
+	send_shared(s.qp[0]);
+	nothing_arrives(&ends[1]);
+	assert_int_equal(post_shared(&s, 77, 2), 0);
+	arrives_shared(s.qp[0], 77);
+	close_shared(&s);
+}
+
+/* The receives are for the other QP then, also if messages waited for them. */
+static void test_error_of_a_qp_with_an_srq(void **state)
+{
+	struct shared s;
+
+	(void)state;
+	strcpy(ends[0].memory, "0123456789abcdef");
+	open_shared(&s);
+	send_shared(s.qp[0]);
+	nothing_arrives(&ends[1]);
+	to(s.qp[0], IBV_QPS_ERR, 0);
+	expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, s.qp[0]);
+	assert_int_equal(post_shared(&s, 1, 2), 0);
+	nothing_arrives(&ends[1]);
+	send_shared(s.qp[1]);
+	arrives_shared(s.qp[1], 1);
+	to(s.qp[0], IBV_QPS_RESET, 0);
+	to_rts(s.qp[0]);
+	assert_int_equal(post_shared(&s, 2, 2), 0);
+	send_shared(s.qp[0]);
+	arrives_shared(s.qp[0], 2);
+	close_shared(&s);
+}
+
+/* The first QP of an SRQ decides where its receives are. */
+static void test_other_qps_of_an_srq(void **state)
+{
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC };
+	struct ibv_qp_init_attr init = { .send_cq = ends[1].cq,
+					 .recv_cq = ends[1].cq };
+	struct ibv_srq_init_attr attr = { .attr = { DEPTH, 1, 0 } };
+	struct ibv_qp *qp;
+	struct shared s;
+
+	(void)state;
+	open_shared(&s);
+	init.srq = s.srq;
+	for (int i = 0; i < 2; i++) {
+		init.qp_type = types[i];
+		errno = 0;
+		assert_null(ibv_create_qp(pd, &init));
+		assert_int_equal(errno, EOPNOTSUPP);
+	}
+	close_shared(&s);
+	init.srq = ibv_create_srq(pd, &attr);
+	assert_non_null(init.srq);
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	init.qp_type = IBV_QPT_UD;
+	errno = 0;
+	assert_null(ibv_create_qp(pd, &init));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_srq(init.srq), 0);
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, open_ends, close_ends)
 
 /* An argument is a pattern for the names of the tests to run. */
@@ -766,6 +933,9 @@ int main(int argc, char **argv)
 		TEST(test_refused_addresses),
 		TEST(test_refused_transitions),
 		TEST(test_more_peers_than_sessions),
+		TEST(test_shared_receives),
+		TEST(test_error_of_a_qp_with_an_srq),
+		TEST(test_other_qps_of_an_srq),
 	};
 
 	if (argc > 1)
