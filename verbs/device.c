@@ -22,7 +22,9 @@ enum {
 	PHYS_LINK_UP = 5,
 	WIDTH_4X = 2,
 	SPEED_25G = 32,
-	GID_TYPE_ROCE_V2 = 1, /* as sysfs numbers them */
+	GID_TYPE_IB = 0, /* as sysfs numbers them */
+	GID_TYPE_ROCE_V2 = 1,
+	GIDS = 2, /* places of the table: the first one has a GID */
 };
 
 /* --- the list ------------------------------------------------------------------- */
@@ -260,7 +262,7 @@ static int query_port(struct ibv_context *context, uint8_t port_num,
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096,
-		.gid_tbl_len = 1,
+		.gid_tbl_len = GIDS,
 		.max_msg_sz = SRDMA_MESSAGE_MAX,
 		.pkey_tbl_len = 1,
 		.active_width = WIDTH_4X,
@@ -288,19 +290,22 @@ int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 			  offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
-static int bad_index(uint32_t port_num, uint32_t index)
+static int bad_index(uint32_t port_num, uint32_t index, uint32_t places)
 {
-	return port_num != 1 || index;
+	return port_num != 1 || index >= places;
 }
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
 		  union ibv_gid *gid)
 {
-	if (bad_index(port_num, (uint32_t)index)) {
+	if (bad_index(port_num, (uint32_t)index, GIDS)) {
 		errno = EINVAL;
 		return -1;
 	}
-	memcpy(gid->raw, verbs_root_of(context)->attr.gid, sizeof(gid->raw));
+	memset(gid, 0, sizeof(*gid));
+	if (!index)
+		memcpy(gid->raw, verbs_root_of(context)->attr.gid,
+		       sizeof(gid->raw));
 	return 0;
 }
 
@@ -311,8 +316,10 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 	struct ibv_gid_entry found = { .port_num = 1,
 				       .gid_type = IBV_GID_TYPE_ROCE_V2 };
 
-	if (flags || bad_index(port_num, gid_index))
+	if (flags || bad_index(port_num, gid_index, GIDS))
 		return verbs_result(EINVAL);
+	if (gid_index)
+		return verbs_result(ENODATA);
 	ibv_query_gid(context, 1, 0, &found.gid);
 	memcpy(entry, &found,
 	       entry_size < sizeof(found) ? entry_size : sizeof(found));
@@ -327,11 +334,11 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 		       unsigned index, uint32_t *type)
 {
 	(void)context;
-	if (bad_index(port_num, index)) {
+	if (bad_index(port_num, index, GIDS)) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = GID_TYPE_ROCE_V2;
+	*type = index ? GID_TYPE_IB : GID_TYPE_ROCE_V2;
 	return 0;
 }
 
@@ -351,7 +358,7 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 		   __be16 *pkey)
 {
 	(void)context;
-	if (bad_index(port_num, (uint32_t)index)) {
+	if (bad_index(port_num, (uint32_t)index, 1)) {
 		errno = EINVAL;
 		return -1;
 	}

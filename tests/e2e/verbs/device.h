@@ -25,6 +25,31 @@ struct end {
 	char *memory;
 };
 
+/* The next event is of this type and object. */
+static inline void expect_event(enum ibv_event_type type, const void *object)
+{
+	struct ibv_async_event e;
+
+	assert_int_equal(ibv_get_async_event(ctx, &e), 0);
+	assert_int_equal(e.event_type, type);
+	assert_ptr_equal(e.element.qp, object);
+	ibv_ack_async_event(&e);
+}
+
+/* 0 or errno. */
+static inline int post_to_srq(struct ibv_srq *srq, uint64_t id,
+			      struct ibv_sge *list, int sges)
+{
+	struct ibv_recv_wr wr = { .wr_id = id,
+				  .sg_list = list,
+				  .num_sge = sges };
+	struct ibv_recv_wr *bad = NULL;
+	int err = ibv_post_srq_recv(srq, &wr, &bad);
+
+	assert_ptr_equal(bad, err ? &wr : NULL);
+	return err;
+}
+
 static int setup(void **state)
 {
 	int n;

@@ -11,6 +11,8 @@ static void test_device(void **state)
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry entry;
+	const union ibv_gid empty = { 0 };
+	struct ibv_gid_entry table[2];
 	union ibv_gid gid;
 	__be16 pkey;
 
@@ -25,12 +27,18 @@ static void test_device(void **state)
 	assert_int_equal(ibv_query_port(ctx, 2, &port), EINVAL);
 	assert_int_equal(ibv_query_gid(ctx, 1, 0, &gid), 0);
 	assert_memory_equal(gid.raw + 10, "\xff\xff\x7f\0\0\1", 6);
-	assert_int_equal(ibv_query_gid(ctx, 1, 1, &gid), -1);
+	assert_int_equal(port.gid_tbl_len, 2);
+	assert_int_equal(ibv_query_gid(ctx, 1, 1, &gid), 0);
+	assert_memory_equal(&gid, &empty, sizeof(gid));
+	assert_int_equal(ibv_query_gid(ctx, 1, 2, &gid), -1);
+	assert_int_equal(ibv_query_gid(ctx, 1, -1, &gid), -1);
 	assert_int_equal(ibv_query_gid(ctx, 2, 0, &gid), -1);
 	assert_int_equal(ibv_query_gid_ex(ctx, 1, 0, &entry, 0), 0);
 	assert_int_equal(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
 	assert_int_equal(ibv_query_gid_ex(ctx, 1, 0, &entry, 1), EINVAL);
-	assert_int_equal(ibv_query_gid_table(ctx, &entry, 1, 0), 1);
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, 1, &entry, 0), ENODATA);
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, 2, &entry, 0), EINVAL);
+	assert_int_equal(ibv_query_gid_table(ctx, table, 2, 0), 1);
 	assert_int_equal(ibv_query_gid_table(ctx, &entry, 0, 0), -EINVAL);
 	assert_int_equal(ibv_query_gid_table(ctx, &entry, 1, 1), -EOPNOTSUPP);
 	assert_int_equal(ibv_query_pkey(ctx, 1, 0, &pkey), 0);

@@ -87,14 +87,8 @@ static int post(const struct shared *s, uint64_t id, int sges)
 	struct ibv_sge sge[SGES + 1] = {
 		{ .addr = (uintptr_t)memory, .length = 64, .lkey = s->mr->lkey }
 	};
-	struct ibv_recv_wr wr = { .wr_id = id,
-				  .sg_list = sge,
-				  .num_sge = sges };
-	struct ibv_recv_wr *bad = NULL;
-	int err = ibv_post_srq_recv(s->srq, &wr, &bad);
 
-	assert_ptr_equal(bad, err ? &wr : NULL);
-	return err;
+	return post_to_srq(s->srq, id, sge, sges);
 }
 
 static void poll_one(struct ibv_cq *cq, struct ibv_wc *wc)
@@ -115,16 +109,6 @@ static void send_one(const struct shared *s)
 
 	assert_int_equal(ibv_post_send(s->qp[0], &wr, &bad), 0);
 	poll_one(s->cq[0], &wc);
-}
-
-static void expect_event(enum ibv_event_type type, const void *object)
-{
-	struct ibv_async_event e;
-
-	assert_int_equal(ibv_get_async_event(ctx, &e), 0);
-	assert_int_equal(e.event_type, type);
-	assert_ptr_equal(e.element.qp, object);
-	ibv_ack_async_event(&e);
 }
 
 static void expect_no_event(void)

@@ -780,14 +780,8 @@ static int post_shared(const struct shared *s, uint64_t id, int sges)
 	struct ibv_sge list[] = { part(&ends[1], 0, 50),
 				  part(&ends[1], MEMORY / 2, 50),
 				  part(&ends[1], 0, 0) };
-	struct ibv_recv_wr wr = { .wr_id = id,
-				  .sg_list = list,
-				  .num_sge = sges };
-	struct ibv_recv_wr *bad = NULL;
-	int err = ibv_post_srq_recv(s->srq, &wr, &bad);
 
-	assert_ptr_equal(bad, err ? &wr : NULL);
-	return err;
+	return post_to_srq(s->srq, id, list, sges);
 }
 
 /* A message of 16 bytes to a QP of the SRQ. */
@@ -811,16 +805,6 @@ static void arrives_shared(const struct ibv_qp *qp, uint64_t id)
 	/* It is scattered behind the GRH. */
 	assert_memory_equal(ends[1].memory + GRH, "0123456789", 10);
 	assert_memory_equal(ends[1].memory + MEMORY / 2, "abcdef", 6);
-}
-
-static void expect_event(enum ibv_event_type type, const void *object)
-{
-	struct ibv_async_event e;
-
-	assert_int_equal(ibv_get_async_event(ctx, &e), 0);
-	assert_int_equal(e.event_type, type);
-	assert_ptr_equal(e.element.qp, object);
-	ibv_ack_async_event(&e);
 }
 
 static void test_shared_receives(void **state)
