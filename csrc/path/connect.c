@@ -160,10 +160,11 @@ uint64_t srdma_connect_expire(struct srdma_qp *qp, uint64_t now)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 	uint64_t next = expire_own(x, now);
-	uint64_t end = x->connect.lost + x->env->silence;
+	uint64_t end;
 
 	if (x->connect.lost == SRDMA_NEVER)
 		return next;
+	end = srdma_env_silent(x->env, x->connect.lost);
 	if (now < end)
 		return srdma_time_earlier(next, end);
 	srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST, 1);

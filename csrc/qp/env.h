@@ -30,10 +30,12 @@ enum {
 	SRDMA_FETCH_DEPTH = 64,	   /* ops of a QP in one outgoing list */
 	SRDMA_MAX_BURST = 64,	   /* events of a port in one turn */
 	SRDMA_ORDERED_WINDOW = 64, /* widest window of an ordered wire */
+	SRDMA_SILENCES = 4,	   /* most times `silence` with stalls */
 };
 
 struct srdma_env {
-	uint64_t now; /* time of the turn, ns; set by srdma_relay_run() */
+	uint64_t now;	  /* time of the turn, ns; set by srdma_relay_run() */
+	uint64_t resumed; /* the end of the last stall, ns */
 	/* Unix seconds, set by srdma_relay_clock(); UINT32_MAX: not set yet */
 	uint32_t wall;
 
@@ -73,6 +75,17 @@ static inline void srdma_env_wake(struct srdma_env *env, uint64_t when)
 {
 	if (when < env->timer)
 		env->timer = when;
+}
+
+/* The time at which a peer is given up that is silent since then, ns (docs/protocol.md
+ * 5, Liveness). After a stall it has its PINGs again. */
+static inline uint64_t srdma_env_silent(const struct srdma_env *env,
+					uint64_t since)
+{
+	return srdma_time_later(
+		since + env->silence,
+		srdma_time_earlier(env->resumed + env->silence - env->ping,
+				   since + SRDMA_SILENCES * env->silence));
 }
 
 /* 1: the wire may lose packets, but does not reorder them. */

@@ -45,7 +45,8 @@ int srdma_expire_is_waiting(const struct srdma_qp *qp)
 
 static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 {
-	uint64_t silent = srdma_qp_heard(qp) + srdma_qp_env(qp)->silence;
+	uint64_t silent =
+		srdma_env_silent(srdma_qp_env(qp), srdma_qp_heard(qp));
 
 	if (srdma_qp_state(qp) != SRDMA_QP_RTS ||
 	    !srdma_connect_validated(qp) || !srdma_expire_is_waiting(qp))
@@ -78,7 +79,7 @@ static uint64_t expire_unconfirmed(struct srdma_qp *qp, uint64_t now)
 
 	if (since == SRDMA_NEVER || !srdma_connect_validated(qp))
 		return SRDMA_NEVER;
-	end = since + srdma_qp_env(qp)->silence;
+	end = srdma_env_silent(srdma_qp_env(qp), since);
 	if (now >= end) {
 		give_up_unconfirmed(qp, since);
 		return SRDMA_NEVER;

@@ -10,8 +10,10 @@
 #include "relay/relay_impl.h"
 
 enum {
-	BLOCKED_NS = 1000000
-}; /* time after which a blocked QP or leg is tried again */
+	BLOCKED_NS = 1000000, /* time after which a blocked QP or leg is tried
+				 again */
+	STALL_MS = 1000,
+};
 
 struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn)
 {
@@ -195,12 +197,23 @@ uint64_t srdma_relay_now(const struct srdma_relay *r)
 	return r->env.now;
 }
 
+/* A timer is late: the worker did not run, or was too busy, and so did not hear its
+ * peers. */
+static void note_stall(struct srdma_relay *r, uint64_t now)
+{
+	const uint64_t due = srdma_relay_timer(r);
+
+	if (now > due && now - due > STALL_MS * SRDMA_MS)
+		r->env.resumed = now;
+}
+
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 {
 	struct srdma_port *host = r->env.host, *wire = r->env.wire;
 	uint64_t before = packets_sent(r);
 	int n;
 
+	note_stall(r, now);
 	r->env.now = now;
 	srdma_connect_turn(&r->env);
 	srdma_tenant_begin(&r->env.tenants, now);

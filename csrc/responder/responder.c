@@ -414,8 +414,8 @@ uint64_t srdma_responder_expire(struct srdma_qp *qp, uint64_t now)
 	dma = op && op->state != SRDMA_OP_DONE;
 	if (!dma && !srdma_connect_validated(qp))
 		return SRDMA_NEVER;
-	end = srdma_inbound_since(qp) +
-	      (dma ? SRDMA_DMA_LIMIT_S * SRDMA_SECOND : rs->env->silence);
+	end = dma ? srdma_inbound_since(qp) + SRDMA_DMA_LIMIT_S * SRDMA_SECOND
+		  : srdma_env_silent(rs->env, srdma_inbound_since(qp));
 	if (now < end)
 		return end;
 	if (dma)

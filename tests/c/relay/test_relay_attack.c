@@ -371,14 +371,15 @@ static void test_peer_that_accepts_no_responses_fails_qp(void **state)
 	stuck[1] = 1;
 	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 1 << 20), NULL);
 	pair_run(&p, 10);
-	for (int i = 0; i < 7; i++) {
-		pair_wait_ms(&p, 2000);
+	for (int i = 0; i < 14; i++) {
+		pair_wait_ms(&p, 1000);
 		forge(&p, 1, ping);
 		/* Keeps the requester's QP from failing by silence first. */
 		srdma_qp_core(qp_at(&p, 0, 0))->heard = p.now;
 	}
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
-	pair_wait_ms(&p, 1001);
+	pair_wait_ms(&p, 500); /* more than 1 s is a stall */
+	pair_wait_ms(&p, 501);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
 	assert_int_equal(why, SRDMA_REASON_PEER_SILENT);
 	assert_int_equal(p.side[1].relay->env.ops.left, SRDMA_OPS);
