@@ -75,9 +75,10 @@ class Names:
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
-        for other in [*self._waiting]:
-            if self._may(other):
-                turn = next(iter(self._waiting[other]))
+        for other, turns in [*self._waiting.items()]:
+            # The task of a cancelled turn has not run yet: it calls _leave() itself.
+            turn = next((turn for turn in turns if not turn.cancelled()), None)
+            if turn and self._may(other):
                 self._leave(other, turn)
                 self._running[other] += 1
                 turn.set_result(None)

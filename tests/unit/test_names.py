@@ -223,3 +223,17 @@ def test_look_ups_that_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         await settled()
 
     turns(monkeypatch, work)
+
+
+def test_turn_that_comes_to_a_look_up_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another look-up ends after the cancellation, and before the task knows of it."""
+
+    async def work(made: Turns) -> None:
+        _, _, waits, last = await made.ask(7, 7, 7, 7)
+        made._ends[0].set_result(None)
+        await asyncio.sleep(0)
+        waits.cancel()
+        await settled()
+        assert waits.cancelled() and not last.done() and made.begun == [7, 7, 7]
+
+    turns(monkeypatch, work)
