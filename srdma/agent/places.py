@@ -62,21 +62,29 @@ class _Crowd(Generic[T]):
         del self.waiting[one]
 
     def displaced(self, holders: Holders) -> T | None:
-        """The one that gives way to a further one of these holders; None: they have too many."""
-        most = max(self._sets, key=lambda others: self._excess(others, holders), default=())
-        if self._excess(most, holders) <= 0:
+        """The one that gives way to a further one of these holders; None: they have too many. Each
+        refused peer costs a look at all sets of holders, of which a peer can make many."""
+        mine = [(own, self._of[own] + 1) for own in holders]
+        most, most_excess = None, 0
+        for others in self._sets:
+            if (excess := self._excess(others, mine)) > most_excess:
+                most, most_excess = others, excess
+        if most is None:
             return None
         return next(one for one, others in self.waiting.items() if others == most)
 
-    def _excess(self, others: Holders, mine: Holders) -> int:
+    def _excess(self, others: Holders, mine: list[tuple[str, int]]) -> int:
         """How many places these holders would have more than mine, if one of theirs became mine. A
-        holder of both is not compared. Not above 0: two could displace each other without end."""
-        more = [
-            self._of[other] - self._of[own] - 1
-            for other, own in zip(others, mine, strict=False)
-            if other != own
-        ]
-        return sum(more) if min(more, default=0) >= 0 else -1
+        holder of both is not compared. Not above 0: two could displace each other without end.
+        mine: each holder, and how many it would have."""
+        total = 0
+        for other, (own, number) in zip(others, mine, strict=False):
+            if other != own:
+                more = self._of[other] - number
+                if more < 0:
+                    return -1
+                total += more
+        return total
 
 
 def _less(counts: Counter[K], key: K) -> None:
