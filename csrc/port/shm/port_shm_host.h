@@ -2,6 +2,8 @@
 #ifndef SRDMA_PORT_SHM_HOST_H
 #define SRDMA_PORT_SHM_HOST_H
 
+#include <sys/queue.h>
+
 #include "port/shm/port_shm_impl.h"
 
 struct srdma_shm_process;
@@ -22,7 +24,8 @@ struct srdma_shm_region {
 	struct srdma_shm map; /* at NULL: memory of the leg's process */
 	int opening;	      /* 1: the probe has not ended */
 	int status;	      /* result of the probe */
-	struct srdma_shm_region *next_probe; /* that waits for a copy */
+	bool waits;	      /* for a copy of the probe */
+	TAILQ_ENTRY(srdma_shm_region) next_probe; /* if it waits */
 };
 
 struct srdma_shm_host {

@@ -18,8 +18,9 @@ struct srdma_shm_process {
 	uint64_t since;	     /* ns, of the last look that saw another progress,
 				or no task; 0: none has */
 	bool failed;	     /* a copy took too long */
-	struct srdma_shm_region *probes; /* that wait, the oldest first: all
-					    slots are used */
+	/* Regions whose probes wait, the oldest first: all slots are used. A
+	 * process may have all regions of the worker. */
+	TAILQ_HEAD(, srdma_shm_region) probes;
 	struct srdma_shm_task task[SRDMA_COPIER_SLOTS];
 };
 
@@ -102,6 +103,7 @@ static int process_create(struct srdma_shm_process **out,
 
 	if (!process)
 		return -ENOMEM;
+	TAILQ_INIT(&process->probes);
 	process->pid = leg->pid;
 	process->wake = srdma_doorbell_eventfd();
 	r = process->wake < 0
@@ -192,24 +194,21 @@ void srdma_shm_process_clear(struct srdma_shm_host *h)
 		process_free(h, h->processes);
 }
 
-static void forget_probe(struct srdma_shm_process *process,
-			 const struct srdma_shm_region *region)
+/* The probe of a region waits no longer. */
+static void take_probe(struct srdma_shm_process *process,
+		       struct srdma_shm_region *region)
 {
-	struct srdma_shm_region **at = &process->probes;
-
-	while (*at && *at != region)
-		at = &(*at)->next_probe;
-	if (*at)
-		*at = region->next_probe;
+	TAILQ_REMOVE(&process->probes, region, next_probe);
+	region->waits = false;
 }
 
-void srdma_shm_process_forget(const struct srdma_shm_region *region)
+void srdma_shm_process_forget(struct srdma_shm_region *region)
 {
 	struct srdma_shm_process *process =
 		srdma_shm_leg_of(region->r.leg)->process;
 
-	if (process)
-		forget_probe(process, region);
+	if (region->waits)
+		take_probe(process, region);
 	for (uint32_t i = 0; process && i < SRDMA_COPIER_SLOTS; i++)
 		if (process->task[i].region == region)
 			process->task[i].region = NULL;
@@ -264,14 +263,14 @@ static void start_probes(struct srdma_shm_process *process)
 {
 	struct srdma_shm_region *region;
 
-	while ((region = process->probes)) {
+	while ((region = TAILQ_FIRST(&process->probes))) {
 		if (srdma_shm_process_start(&(struct srdma_shm_task){
 			    .kind = SRDMA_SHM_PROBE,
 			    .leg = srdma_shm_leg_of(region->r.leg),
 			    .region = region,
 		    }))
 			return;
-		process->probes = region->next_probe;
+		take_probe(process, region);
 	}
 }
 
@@ -279,15 +278,12 @@ int srdma_shm_process_probe(struct srdma_shm_region *region)
 {
 	struct srdma_shm_process *process =
 		srdma_shm_leg_of(region->r.leg)->process;
-	struct srdma_shm_region **at = &process->probes;
 
 	if (process->failed)
 		return -ETIMEDOUT;
-	while (*at)
-		at = &(*at)->next_probe;
 	region->opening = 1;
-	region->next_probe = NULL;
-	*at = region;
+	region->waits = true;
+	TAILQ_INSERT_TAIL(&process->probes, region, next_probe);
 	start_probes(process);
 	return 0;
 }
@@ -388,11 +384,14 @@ int srdma_shm_process_has_work(const struct srdma_shm_host *h)
 
 static void fail(struct srdma_shm_host *h, struct srdma_shm_process *process)
 {
+	struct srdma_shm_region *region;
+
 	process->failed = true;
 	srdma_copier_stop(process->copier);
-	for (; process->probes; process->probes = process->probes->next_probe) {
-		process->probes->status = -ETIMEDOUT;
-		process->probes->opening = 0;
+	while ((region = TAILQ_FIRST(&process->probes))) {
+		take_probe(process, region);
+		region->status = -ETIMEDOUT;
+		region->opening = 0;
 	}
 	for (struct srdma_shm_conn *c = h->p.conns; c; c = c->next)
 		if (srdma_shm_leg_of(&c->conn)->process == process)

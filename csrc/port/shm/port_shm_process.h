@@ -50,7 +50,7 @@ void srdma_shm_process_leave(struct srdma_shm_leg *leg);
 /* All legs are gone: forget all processes. */
 void srdma_shm_process_clear(struct srdma_shm_host *h);
 /* The region is about to be freed. */
-void srdma_shm_process_forget(const struct srdma_shm_region *region);
+void srdma_shm_process_forget(struct srdma_shm_region *region);
 
 /*
  * Start a task of a leg that has joined; the caller sets its kind, leg and

@@ -326,7 +326,7 @@ static void test_probe_waits_for_a_copy(void **state)
 {
 	static uint8_t memory[8192];
 	struct shm_leg *f = *state;
-	struct srdma_region *first, *closed, *last;
+	struct srdma_region *first, *closed[3], *last;
 	struct srdma_dma dma = { .len = 1,
 				 .addr = (uintptr_t)memory,
 				 .buf = f->port->ops->buf_get(f->port) };
@@ -335,11 +335,14 @@ static void test_probe_waits_for_a_copy(void **state)
 	assert_int_equal(open_region(f->leg, memory, 8192, &dma.region), 0);
 	assert_int_equal(shm_region_ready(f->port, dma.region), 0);
 	fill_copies(f, &dma);
+	assert_int_equal(open_region(f->leg, memory, 100, &closed[0]), 0);
 	assert_int_equal(open_region(f->leg, memory, 100, &first), 0);
-	assert_int_equal(open_region(f->leg, memory, 100, &closed), 0);
+	assert_int_equal(open_region(f->leg, memory, 100, &closed[1]), 0);
+	assert_int_equal(open_region(f->leg, memory, 100, &closed[2]), 0);
+	for (int i = 0; i < 3; i++) /* the oldest, one between, the newest */
+		f->port->ops->region_close(closed[i]);
 	assert_int_equal(open_region(f->leg, memory, 100, &last), 0);
 	assert_int_equal(f->port->ops->region_ready(first), -EINPROGRESS);
-	f->port->ops->region_close(closed);
 	/* The copies that are free first are those of the probes. */
 	take_copies(f, 2);
 	assert_int_equal(f->port->ops->read(&dma), -EAGAIN);
