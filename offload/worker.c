@@ -202,6 +202,7 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 	int ready, work;
 
 	if (yield_is_due(&w->yields, idle_since, now)) {
+		now = clock_now(); /* the turn before it may be a long one */
 		sched_yield();
 		yield_returned(&w->yields, now, clock_now());
 		return 0;
