@@ -274,6 +274,33 @@ static void test_one_reset_of_a_qp_waits(void **state)
 	scene_close(&s);
 }
 
+/* Both are answered. */
+static void test_a_reset_of_a_qp_that_is_destroyed(void **state)
+{
+	struct client client = { 0 };
+	struct scene s;
+
+	(void)state;
+	scene_open(&s);
+	add_reset(&s, 0, 1, &client);
+	assert_int_equal(
+		deferred_add(
+			&s.list,
+			&(struct deferred){
+				.client = &client,
+				.kind = SRDMA_CTL_DESTROY,
+				.leg = srdma_relay_leg_id(s.pair.side[0].leg),
+				.number = s.pair.side[0].qp[0].qpn,
+			}),
+		0);
+	while (deferred_poll(&s.list))
+		pair_run(&s.pair, 1);
+	assert_int_equal(s.answers, 2);
+	assert_int_equal(s.failures, 1);
+	assert_int_equal(s.status, -ENOENT);
+	scene_close(&s);
+}
+
 /* A RESET whose descriptors do not come has an answer after 5 s, and may be
  * repeated. */
 static void test_a_reset_has_a_limit_of_time(void **state)
@@ -334,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_a_client_that_leaves_is_forgotten),
 		cmocka_unit_test(test_a_repeated_destroy_is_finished_once),
 		cmocka_unit_test(test_one_reset_of_a_qp_waits),
+		cmocka_unit_test(test_a_reset_of_a_qp_that_is_destroyed),
 		cmocka_unit_test(test_a_reset_has_a_limit_of_time),
 		cmocka_unit_test(
 			test_items_are_added_and_forgotten_without_a_search),
