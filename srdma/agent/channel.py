@@ -13,7 +13,14 @@ import cbor2
 
 from srdma import plain_cbor
 from srdma.agent.accounts import User
-from srdma.agent.closing import FDS_MAX, close_drained, close_soon, closed
+from srdma.agent.closing import (
+    CROWDED_LOOK,
+    FDS_MAX,
+    close_drained,
+    close_soon,
+    closed,
+    crowded,
+)
 from srdma.agent.tasks import Closed, first_of
 from srdma.agent.users import Room
 from srdma.keyex.fields import ExchangeError
@@ -71,7 +78,7 @@ class Channel:
         except BaseException:
             channel._loop.remove_reader(channel._fd)
             if channel.listening:
-                close_soon([channel.listening.detach()])
+                close_soon(uid, [channel.listening.detach()])
             raise
         return channel
 
@@ -168,7 +175,7 @@ class Channel:
             self._loop.remove_reader(self._fd)
         try:
             if self.listening:
-                await closed(self.listening.detach())
+                await closed(self.uid, self.listening.detach())
             while self._out:
                 await self._change()
         finally:
@@ -207,6 +214,8 @@ class Channel:
 
     def _begun(self) -> None:
         """The first bytes, with a socket beside them if the program listens."""
+        if self._waits(self._begun):
+            return
         self._loop.add_reader(self._fd, self._read)
         try:
             data, fds = self._received()
@@ -214,15 +223,29 @@ class Channel:
             self._loop.add_reader(self._fd, self._begun)
             return
         if fds:
-            self.listening = _listening(fds.pop(0))
-        close_soon(fds)
+            self.listening = _listening(self.uid, fds.pop(0))
+        close_soon(self.uid, fds)
         self._arrived(data)
 
+    def _waits(self, read: Callable[[], None]) -> bool:
+        """True if many files of the user wait to be closed: read() is called later."""
+        if not crowded(self.uid):
+            return False
+        self._loop.remove_reader(self._fd)
+        self._loop.call_later(CROWDED_LOOK, self._look, read)
+        return True
+
+    def _look(self, read: Callable[[], None]) -> None:
+        if not self._ended and not self.closed:
+            self._loop.add_reader(self._fd, read)
+
     def _read(self) -> None:
+        if self._waits(self._read):
+            return
         with contextlib.suppress(BlockingIOError):
             data, fds = self._received()
             if fds:  # only the first message may have one: a program could pass any number
-                close_soon(fds)
+                close_soon(self.uid, fds)
                 self._fail()
             else:
                 self._arrived(data)
@@ -273,7 +296,7 @@ class Channel:
         if not self.closed:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
-            close_drained(self._sock)
+            close_drained(self.uid, self._sock)
         if self._gone:
             self.gone()
         self._hold(b"")
@@ -313,15 +336,15 @@ async def _closing(channel: Channel) -> NoReturn:
     raise Closed
 
 
-def _listening(fd: int) -> socket.socket | None:
+def _listening(user: User, fd: int) -> socket.socket | None:
     """The socket of a file descriptor, which it owns; None if that is no listening TCP socket."""
     try:
         sock = socket.socket(fileno=fd)
     except OSError:
-        close_soon([fd])
+        close_soon(user, [fd])
         return None
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if listens and sock.family in (socket.AF_INET, socket.AF_INET6):
         return sock
-    close_soon([sock.detach()])
+    close_soon(user, [sock.detach()])
     return None

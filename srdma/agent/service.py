@@ -90,7 +90,7 @@ class Service:
         """
         uid = peer_of(sock)[1] if user is None else user
         if not self._users.may_enter(uid):
-            close_drained(sock)
+            close_drained(uid, sock)
             return
         self._users.enter(uid)
         task = asyncio.ensure_future(self._serve(sock, uid, link))
@@ -241,10 +241,10 @@ class Service:
                 room = self._users.room(uid)
                 channel = await Channel.open(sock, uid, link, room)
         except (OSError, TimeoutError):
-            close_drained(sock)
+            close_drained(uid, sock)
             return
         except asyncio.CancelledError:
-            close_drained(sock)
+            close_drained(uid, sock)
             raise
         worker: Worker | None = None
         try:

@@ -7,6 +7,7 @@ from collections import Counter
 from weakref import WeakValueDictionary
 
 from srdma.agent.accounts import User
+from srdma.agent.closing import waiting
 
 CHANNELS_MAX = 16_384  # of a user
 ROOM_MAX = 16 << 20  # bytes of requests of one user that wait in all its channels
@@ -35,7 +36,7 @@ class Users:
 
     def may_enter(self, user: User) -> bool:
         """True if a user may have another channel."""
-        return self._channels[user] < CHANNELS_MAX
+        return self._channels[user] + waiting(user) < CHANNELS_MAX
 
     def enter(self, user: User) -> None:
         self._channels[user] += 1

@@ -34,7 +34,7 @@ class Forward(Proxy):
             return
         text = f"only user {self._own} and root may connect"
         self._audit("refused", uid=uid, code="policy", text=text)
-        close_drained(sock)
+        close_drained(uid, sock)
 
     async def _carry(self, path: str, sock: socket.socket, uid: int) -> None:
         await self.tried.wait()
@@ -42,7 +42,7 @@ class Forward(Proxy):
             # Without a link it does not wait: the agent waits for each answer of its worker.
             link = self._up_now()
         except ExchangeError as error:
-            close_drained(sock)
+            close_drained(uid, sock)
             self._failed(uid, error)
             return
         try:

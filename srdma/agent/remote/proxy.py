@@ -57,7 +57,7 @@ class Proxy:
         socket it came."""
         user: User = container or peer_of(sock)[1]
         if not self._users.may_enter(user):
-            close_drained(sock)
+            close_drained(user, sock)
             return
         self._users.enter(user)
         self._begin_task(self._serve(sock, user))
@@ -165,7 +165,7 @@ class Proxy:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 channel = await Channel.open(sock, user, room=self._users.room(user))
         except (OSError, TimeoutError):
-            close_drained(sock)
+            close_drained(user, sock)
             self._users.leave(user)
             return
         try:
@@ -265,7 +265,7 @@ class Proxy:
             )
 
     def _relay(self, link: Link, sock: socket.socket, name: str, user: User) -> Relay:
-        relay = Relay(link, sock, partial(self._over, user))
+        relay = Relay(link, sock, partial(self._over, user), user)
         self._channels[relay] = name, user
         self._users.enter(user)
         return relay

@@ -6,7 +6,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from srdma.agent.closing import FDS_MAX, close_drained, close_soon
+from srdma.agent.accounts import User
+from srdma.agent.closing import CROWDED_LOOK, FDS_MAX, close_drained, close_soon, crowded
 from srdma.agent.remote.link import BODY_MAX, Link
 from srdma.keyex.fields import ExchangeError
 from srdma.native.control import MAX_MESSAGE
@@ -26,12 +27,17 @@ class Relay:
     """
 
     def __init__(
-        self, link: Link, sock: socket.socket, over: Callable[[Relay], None] | None = None
+        self,
+        link: Link,
+        sock: socket.socket,
+        over: Callable[[Relay], None] | None = None,
+        user: User = 0,
     ) -> None:
-        """over: called when the socket is closed."""
+        """over: called when the socket is closed. user: of the program at its other end, if that
+        is a program."""
         sock.setblocking(False)
         self._link, self._sock, self._fd = link, sock, sock.fileno()
-        self.number, self._over = 0, over
+        self.number, self._over, self._user = 0, over, user
         self._loop = asyncio.get_running_loop()
         self._messages = sock.type == socket.SOCK_SEQPACKET
         self._most = MAX_MESSAGE + 1 if self._messages else BODY_MAX  # bytes of one read
@@ -96,6 +102,10 @@ class Relay:
         if self._link.crowded(self):
             self._loop.remove_reader(self._fd)
             return
+        if crowded(self._user):
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(CROWDED_LOOK, self.resume)
+            return
         try:
             # The kernel would close files that are not taken, which may block (closing.py).
             data, fds, _, _ = socket.recv_fds(self._sock, self._most, FDS_MAX)
@@ -104,7 +114,7 @@ class Relay:
         except OSError:
             data, fds = b"", []
         if fds:
-            close_soon(fds)
+            close_soon(self._user, fds)
             self.fail(FDS)
         elif not data:
             self.fail(None)
@@ -143,6 +153,6 @@ class Relay:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
             self._out.clear()
-            close_drained(self._sock)
+            close_drained(self._user, self._sock)
             if self._over:
                 self._over(self)
