@@ -96,12 +96,12 @@ static int write_messages(struct stream *s)
 static void read_message(struct stream *s)
 {
 	struct message m;
-	int rc = packet_receive(s->watch.fd, &m);
+	int rc = packet_receive(s->watch.fd, "", &m);
 
 	/* A worker that closed the connection with unread requests: the kernel
 	 * reports that once, before the answers that are still queued. */
 	if (rc == -ECONNRESET)
-		rc = packet_receive(s->watch.fd, &m);
+		rc = packet_receive(s->watch.fd, "", &m);
 	if (rc == 0)
 		return;
 	if (rc > 0 && !m.nfds && m.len <= SRDMA_CTL_MAX) {
@@ -113,7 +113,7 @@ static void read_message(struct stream *s)
 		fail(s, NULL, NULL);
 		return;
 	}
-	packet_close_fds(&m);
+	packet_close_fds("", &m);
 	srdma_wipe(m.data, m.len);
 	if (m.len > SRDMA_CTL_MAX)
 		refuse_long(s);

@@ -23,6 +23,7 @@ enum {
 	MAX_QUEUED = 64,
 	MAX_QUEUED_BYTES = 65536,
 	MESSAGES_PER_TURN = 16, /* per connection */
+	CROWDED_MS = 100,	/* between two looks at crowded clients */
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
 };
@@ -53,6 +54,9 @@ struct control {
 	int spare; /* closed temporarily to accept and refuse a connection at
 		      the fd limit */
 	struct requests *requests;
+	const struct srdma_relay *relay; /* the clock */
+	uint64_t look_at; /* ns; when connections of crowded accounts are looked
+			     at again; UINT64_MAX: there are none */
 	struct connection *connection[MAX_CONNECTIONS];
 };
 
@@ -103,19 +107,31 @@ static void dequeue(struct connection *conn)
 	queued_free(q);
 }
 
+/* To whom files of this connection belong: see closer_close(). */
+static const char *owner_of(const struct connection *conn)
+{
+	return conn->client.account ? srdma_account_name(conn->client.account)
+				    : "";
+}
+
 static int is_full(const struct connection *conn)
 {
 	return conn->queued >= MAX_QUEUED ||
-	       conn->queued_bytes >= MAX_QUEUED_BYTES;
+	       conn->queued_bytes >= MAX_QUEUED_BYTES ||
+	       closer_is_crowded(owner_of(conn));
 }
 
 /* Update the epoll events to what the connection can process now. */
 static void watch(struct connection *conn)
 {
+	struct control *c = conn->control;
+	const int crowded = closer_is_crowded(owner_of(conn));
 	uint32_t want =
 		(is_full(conn) ? 0 : EPOLLIN) | (conn->queued ? EPOLLOUT : 0);
 	struct epoll_event ev = { .events = want, .data.ptr = conn };
 
+	if (crowded)
+		c->look_at = srdma_relay_now(c->relay) + CROWDED_MS * SRDMA_MS;
 	if (want == conn->watched)
 		return;
 	conn->watched = want;
@@ -170,9 +186,11 @@ static int messages_handle(struct connection *conn)
 	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
 		int rc;
 
-		if (is_full(conn))
+		if (is_full(conn)) {
+			watch(conn);
 			return 0;
-		rc = packet_receive(conn->fd, &m);
+		}
+		rc = packet_receive(conn->fd, owner_of(conn), &m);
 		if (rc == -EMFILE)
 			log_error(
 				"process %d: no descriptor is free for its "
@@ -183,7 +201,7 @@ static int messages_handle(struct connection *conn)
 			return rc;
 		rc = requests_handle(conn->control->requests, &conn->client,
 				     &m);
-		packet_close_fds(&m);
+		packet_close_fds(owner_of(conn), &m);
 		srdma_wipe(m.data, m.len); /* the message may contain secrets
 					      or capabilities */
 		if (rc < 0) {
@@ -196,14 +214,12 @@ static int messages_handle(struct connection *conn)
 	return 0;
 }
 
-static void connection_free(struct connection *conn)
+static void connection_free(struct connection *conn, const char *owner)
 {
-	if (!conn)
-		return;
 	/* The descriptor may stay open for a while: the client notices now. */
 	epoll_ctl(conn->control->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
 	shutdown(conn->fd, SHUT_RDWR);
-	closer_close(conn->fd);
+	closer_close(owner, conn->fd);
 	if (conn->client.pidfd >= 0)
 		close(conn->client.pidfd);
 	while (conn->first)
@@ -214,11 +230,13 @@ static void connection_free(struct connection *conn)
 static void connection_close(struct connection *conn)
 {
 	struct control *c = conn->control;
+	char owner[CLOSER_OWNER_MAX];
 
 	log_debug("process %d disconnected", conn->client.pid);
+	snprintf(owner, sizeof(owner), "%s", owner_of(conn));
 	c->connection[conn->client.number] = NULL;
 	requests_leave(c->requests, &conn->client);
-	connection_free(conn);
+	connection_free(conn, owner);
 }
 
 static void connection_run(struct connection *conn, uint32_t events)
@@ -336,7 +354,7 @@ static void refuse_one(struct control *c)
 		close(c->spare);
 	fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
-		closer_close(fd);
+		closer_close("", fd);
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_error(
 		"a control connection was refused: raise the limit of open files");
@@ -355,7 +373,7 @@ static void accept_some(struct control *c)
 		}
 		if (connection_add(c, fd) < 0) {
 			shutdown(fd, SHUT_RDWR);
-			closer_close(fd);
+			closer_close("", fd);
 		}
 	}
 }
@@ -373,14 +391,27 @@ void control_run(struct control *c)
 	}
 }
 
+/* The files of crowded accounts may have been closed. */
+static void look(struct control *c)
+{
+	c->look_at = UINT64_MAX;
+	for (int i = 0; i < MAX_CONNECTIONS; i++)
+		if (c->connection[i])
+			watch(c->connection[i]);
+}
+
 unsigned control_poll(struct control *c)
 {
+	if (srdma_relay_now(c->relay) >= c->look_at)
+		look(c);
 	return requests_poll(c->requests);
 }
 
 uint64_t control_timer(const struct control *c)
 {
-	return requests_timer(c->requests);
+	const uint64_t due = requests_timer(c->requests);
+
+	return due < c->look_at ? due : c->look_at;
 }
 
 int control_fd(const struct control *c)
@@ -409,6 +440,8 @@ int control_create(struct control **out, const struct control_params *p)
 		return rc;
 	c->listener = p->listener;
 	c->agent_uid = p->requests.agent_uid;
+	c->relay = p->requests.relay;
+	c->look_at = UINT64_MAX;
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	rc = epoll_open(c);
 	if (rc < 0)
@@ -429,7 +462,9 @@ void control_destroy(struct control *c)
 	if (!c)
 		return;
 	for (int i = 0; i < MAX_CONNECTIONS; i++)
-		connection_free(c->connection[i]);
+		if (c->connection[i])
+			connection_free(c->connection[i],
+					owner_of(c->connection[i]));
 	requests_destroy(c->requests);
 	if (c->epoll >= 0)
 		close(c->epoll);

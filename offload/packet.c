@@ -33,15 +33,20 @@ int packet_send(int fd, const uint8_t *data, size_t len,
 	return 0;
 }
 
-void packet_close_fds(struct message *m)
+void packet_close_fds(const char *owner, struct message *m)
 {
-	/* more than the message has room for are closed already */
-	for (unsigned i = 0; m->nfds <= REQUESTS_MAX_FDS && i < m->nfds; i++)
-		closer_close(m->fds[i]);
+	for (unsigned i = 0; i < m->nfds; i++)
+		closer_close(owner, m->fds[i]);
 	m->nfds = 0;
 }
 
-int packet_receive(int fd, struct message *m)
+/* Of a message whose files did not all get descriptors. */
+static void close_file(int fd)
+{
+	closer_close("", fd);
+}
+
+int packet_receive(int fd, const char *owner, struct message *m)
 {
 	union {
 		struct cmsghdr align;
@@ -54,17 +59,19 @@ int packet_receive(int fd, struct message *m)
 		.msg_control = space.bytes,
 		.msg_controllen = sizeof(space.bytes),
 	};
-	const ssize_t n = srdma_passed_fds_receive(fd, &msg, closer_close);
+	const ssize_t n = srdma_passed_fds_receive(fd, &msg, close_file);
 	int taken;
 
 	if (n < 0)
 		return n == -EAGAIN ? 0 : (int)n;
 	m->len = (size_t)n;
-	taken = srdma_passed_fds_take(&msg, m->fds, REQUESTS_MAX_FDS,
-				      closer_close);
-	m->nfds = taken < 0 ? REQUESTS_MAX_FDS + 1 : (unsigned)taken;
+	taken = srdma_passed_fds_take(&msg, m->fds, SRDMA_PASSED_FDS_MOST,
+				      close_file);
+	if (taken < 0)
+		return -EMFILE;
+	m->nfds = (unsigned)taken;
 	if (n > 0)
 		return 1;
-	packet_close_fds(m);
+	packet_close_fds(owner, m);
 	return -ECONNRESET;
 }

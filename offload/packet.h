@@ -17,14 +17,13 @@ int packet_send(int fd, const uint8_t *data, size_t len,
 /*
  * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
  * -errno. Takes all descriptors of a message, because the kernel closes files
- * that have none, in this thread. m->nfds is above REQUESTS_MAX_FDS if there
- * were more: then all are closed. -EMFILE: too many files are open for those of
- * the message, which stays in the socket: end the connection with
- * closer_close().
+ * that have none, in this thread. -EMFILE: too many files are open for those of
+ * the message, which stays in the socket: end the connection with closer_close().
+ * owner: see closer_close().
  */
-int packet_receive(int fd, struct message *m);
+int packet_receive(int fd, const char *owner, struct message *m);
 
 /* Close the descriptors of a message. */
-void packet_close_fds(struct message *m);
+void packet_close_fds(const char *owner, struct message *m);
 
 #endif

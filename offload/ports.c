@@ -21,10 +21,15 @@ static int shm_host(struct srdma_port **out, const struct options *o)
 	return rc;
 }
 
+static void close_file(int fd)
+{
+	closer_close("", fd);
+}
+
 static int shm_wire(struct srdma_port **out, const struct options *o)
 {
 	const char *dir = o->wire_dev + strlen("shm:");
-	int rc = srdma_port_shm_create_wire(out, dir, o->name, 0, closer_close);
+	int rc = srdma_port_shm_create_wire(out, dir, o->name, 0, close_file);
 
 	if (rc < 0)
 		log_error("--wire-dev %s, %s.sock: %s", o->wire_dev, o->name,

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "base/passed_fds.h"
 #include "ledger/ledger.h"
 #include "relay/ctl.h"
 #include "legs.h"
@@ -41,8 +42,8 @@ struct message {
 	uint8_t data[SRDMA_CTL_MAX + 1]; /* if the last byte is used, the
 					    packet was too long */
 	size_t len;
-	int fds[REQUESTS_MAX_FDS];
-	unsigned nfds; /* more than REQUESTS_MAX_FDS: some were lost */
+	int fds[SRDMA_PASSED_FDS_MOST];
+	unsigned nfds; /* no request takes more than REQUESTS_MAX_FDS */
 };
 
 struct answer {

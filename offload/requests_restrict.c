@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "closer.h"
 #include "log.h"
 #include "requests_impl.h"
 
@@ -87,6 +88,11 @@ int requests_restrict(struct call *c)
 	struct srdma_account *a;
 	int rc = check(c);
 
+	if (rc == 0 && closer_is_crowded(in->account))
+		rc = requests_refuse(
+			c, -EDQUOT,
+			"the worker still closes %d files that programs of %s passed: try again later",
+			CLOSER_FILES, in->account);
 	if (rc == 0)
 		rc = open_account(c, &a);
 	if (rc == 0)

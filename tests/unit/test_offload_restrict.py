@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import pytest
 
 from srdma.control import Control, Limits
 from srdma.errors import RefusedError
+from tests import daemon
 from tests.daemon import (
     BINARY,
     LENGTHS,
@@ -26,6 +29,7 @@ from tests.daemon import (
     until,
     worker,
 )
+from tests.lingering import lingering, release
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -52,6 +56,35 @@ def restricted(a: Worker, limits: Limits | None = None, account: str = ACCOUNT) 
     )  # fmt: skip
     client.request(Kind.RESTRICT, body)
     return client
+
+
+def test_program_whose_files_hang(a: Worker) -> None:
+    """Once many of them wait to be closed, no connection of its account is read, and none is made.
+    The worker serves the programs of other accounts."""
+    hostile, same, other = restricted(a), restricted(a), restricted(a, account="uid 7")
+    files = [lingering() for _ in range(2)]
+    hello = struct.pack(">HHIII", Kind.HELLO, 0, 1, 0, 1)
+    os.kill(
+        a.process.pid, signal.SIGSTOP
+    )  # so that the worker's close() of the files is the last one
+    socket.send_fds(hostile.socket, [hello], [file.fileno() for file in files])
+    for file in files:
+        file.close()
+    os.kill(a.process.pid, signal.SIGCONT)
+    assert hostile.receive()[2] == errno.EPROTO
+    with open(os.devnull) as null:
+        for _ in range(2):
+            socket.send_fds(hostile.socket, [hello], [null.fileno()] * 253)
+    assert hostile.receive()[2] == hostile.receive()[2] == errno.EPROTO
+    same.send(Kind.HELLO, u32(1))
+    assert other.alive()
+    with pytest.raises(daemon.RefusedError, match="the worker still closes 256 files") as refused:
+        restricted(a)
+    assert refused.value.status == errno.EDQUOT
+    assert select.select([same.socket], [], [], 0.2) == ([], [], [])
+    release()
+    assert same.receive()[2] == 0 and hostile.alive()
+    restricted(a).close()
 
 
 @pytest.mark.parametrize("vacant", [False, True])

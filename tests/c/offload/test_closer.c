@@ -25,7 +25,7 @@ static int is_open(int fd)
 static void close_soon(int fd, int *peer)
 {
 	alarm(LIMIT_S);
-	closer_close(fd);
+	closer_close("", fd);
 	alarm(0);
 	if (*peer >= 0)
 		close(*peer);
@@ -65,13 +65,22 @@ static void test_quick_files_are_closed_at_once(void **state)
 	int memfd = memfd_create("test", MFD_CLOEXEC), ends[2];
 
 	(void)state;
-	closer_close(memfd);
+	closer_close("", memfd);
 	assert_false(is_open(memfd));
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	shutdown(ends[0], SHUT_RD);
-	closer_close(ends[0]);
+	closer_close("", ends[0]);
 	assert_false(is_open(ends[0]));
 	close(ends[1]);
+}
+
+static void expect_closed(int reader)
+{
+	struct pollfd p = { .fd = reader };
+
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+	assert_true(p.revents & POLLHUP);
+	close(reader);
 }
 
 /* Also more of them than there are threads. */
@@ -83,14 +92,40 @@ static void test_other_files_are_closed_soon(void **state)
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(pipe2(pipes[i], O_CLOEXEC), 0);
 	for (int i = 0; i < 100; i++)
-		closer_close(pipes[i][1]);
-	for (int i = 0; i < 100; i++) {
-		struct pollfd p = { .fd = pipes[i][0] };
+		closer_close("", pipes[i][1]);
+	for (int i = 0; i < 100; i++)
+		expect_closed(pipes[i][0]);
+}
 
-		assert_int_equal(poll(&p, 1, WAIT_MS), 1);
-		assert_true(p.revents & POLLHUP);
-		close(pipes[i][0]);
+/* The files of one owner hang, and the files of another one are closed. The former is
+ * told to pass no more. */
+static void test_owner_whose_files_hang(void **state)
+{
+	int peers[2], readers[CLOSER_FILES], pipes[2];
+
+	(void)state;
+	alarm(LIMIT_S);
+	for (int i = 0; i < 2; i++)
+		closer_close("a", lingering(&peers[i]));
+	usleep(100000); /* both threads have their file */
+	for (int i = 0; i < CLOSER_FILES; i++) {
+		assert_false(closer_is_crowded("a"));
+		assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+		closer_close("a", pipes[1]);
+		readers[i] = pipes[0];
 	}
+	assert_true(closer_is_crowded("a"));
+	assert_false(closer_is_crowded("b"));
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	closer_close("b", pipes[1]);
+	expect_closed(pipes[0]);
+	assert_true(closer_is_crowded("a"));
+	for (int i = 0; i < 2; i++)
+		close(peers[i]);
+	for (int i = 0; i < CLOSER_FILES; i++)
+		expect_closed(readers[i]);
+	assert_false(closer_is_crowded("a"));
+	alarm(0);
 }
 
 int main(void)
@@ -100,6 +135,7 @@ int main(void)
 		cmocka_unit_test(test_file_in_a_queue_does_not_block),
 		cmocka_unit_test(test_quick_files_are_closed_at_once),
 		cmocka_unit_test(test_other_files_are_closed_soon),
+		cmocka_unit_test(test_owner_whose_files_hang),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

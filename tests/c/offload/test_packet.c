@@ -65,13 +65,13 @@ static void test_message_with_descriptors(void **state)
 	struct message m;
 
 	(void)state;
-	assert_int_equal(packet_receive(ends[1], &m), 0);
+	assert_int_equal(packet_receive(ends[1], "", &m), 0);
 	pass(5, REQUESTS_MAX_FDS);
-	assert_int_equal(packet_receive(ends[1], &m), 1);
+	assert_int_equal(packet_receive(ends[1], "", &m), 1);
 	assert_int_equal(m.len, 5);
 	assert_int_equal(m.nfds, REQUESTS_MAX_FDS);
 	assert_int_equal(count_descriptors(), before + REQUESTS_MAX_FDS);
-	packet_close_fds(&m);
+	packet_close_fds("", &m);
 	assert_int_equal(count_descriptors(), before);
 }
 
@@ -82,9 +82,9 @@ static void test_descriptors_without_room_are_closed(void **state)
 
 	(void)state;
 	pass(5, REQUESTS_MAX_FDS + 1);
-	assert_int_equal(packet_receive(ends[1], &m), 1);
+	assert_int_equal(packet_receive(ends[1], "", &m), 1);
 	assert_true(m.nfds > REQUESTS_MAX_FDS);
-	packet_close_fds(&m);
+	packet_close_fds("", &m);
 	assert_int_equal(count_descriptors(), before);
 }
 
@@ -99,16 +99,16 @@ static void test_files_without_a_free_descriptor_stay(void **state)
 	for (unsigned n = 0; n < 2; n++) {
 		pass(5, 2);
 		limit = permit_descriptors(n);
-		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
-		assert_int_equal(packet_receive(ends[1], &m), -EMFILE);
+		assert_int_equal(packet_receive(ends[1], "", &m), -EMFILE);
+		assert_int_equal(packet_receive(ends[1], "", &m), -EMFILE);
 		restore_descriptors(limit);
 		assert_int_equal(count_descriptors(), before);
-		assert_int_equal(packet_receive(ends[1], &m), 1);
+		assert_int_equal(packet_receive(ends[1], "", &m), 1);
 		assert_int_equal(m.nfds, 2);
-		packet_close_fds(&m);
+		packet_close_fds("", &m);
 		assert_int_equal(count_descriptors(), before);
 	}
-	assert_int_equal(packet_receive(ends[1], &m), 0);
+	assert_int_equal(packet_receive(ends[1], "", &m), 0);
 }
 
 static void test_messages_are_received_once(void **state)
@@ -119,12 +119,12 @@ static void test_messages_are_received_once(void **state)
 	pass(3, 1);
 	pass(4, 2);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(packet_receive(ends[1], &m), 1);
+		assert_int_equal(packet_receive(ends[1], "", &m), 1);
 		assert_int_equal(m.len, 3 + i);
 		assert_int_equal(m.nfds, 1 + i);
-		packet_close_fds(&m);
+		packet_close_fds("", &m);
 	}
-	assert_int_equal(packet_receive(ends[1], &m), 0);
+	assert_int_equal(packet_receive(ends[1], "", &m), 0);
 }
 
 static void test_end_with_descriptors(void **state)
@@ -134,7 +134,7 @@ static void test_end_with_descriptors(void **state)
 
 	(void)state;
 	pass(0, ROOM);
-	assert_int_equal(packet_receive(ends[1], &m), -ECONNRESET);
+	assert_int_equal(packet_receive(ends[1], "", &m), -ECONNRESET);
 	assert_int_equal(count_descriptors(), before);
 }
 

@@ -28,6 +28,11 @@ enum { LIMIT_S = 60 };
 /* `a` of the first pair is hostile, `a` of the second one is not. */
 static struct shm_pair hostile, good;
 
+static void close_file(int fd)
+{
+	closer_close("", fd);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -35,7 +40,7 @@ static int setup(void **state)
 	shm_make_dir(hostile.dir);
 	hostile.a = shm_wire(hostile.dir, "a", 16);
 	assert_int_equal(srdma_port_shm_create_wire(&hostile.b, hostile.dir,
-						    "b", 16, closer_close),
+						    "b", 16, close_file),
 			 0);
 	shm_pair_join(&hostile);
 	good = hostile;
