@@ -129,10 +129,12 @@ int srdma_connection_advance(struct srdma_connection *c)
 
 	do {
 		r = srdma_lasting_next(c->channel, &e, 0);
+		if (r == -ETIMEDOUT || r == -EINTR)
+			return 0;
 		if (!r)
 			r = making(c, &e);
 	} while (!r);
-	return r == -ETIMEDOUT || r == -EINTR ? 0 : r;
+	return r;
 }
 
 static int create(struct srdma_connection **connection, struct srdma_pd *pd,

@@ -22,6 +22,7 @@
 
 #include "host/channel.h"
 #include "host/message.h"
+#include "host/connecting.h"
 #include "host/objects.h"
 #include "support/fake_agent.h"
 #include "support/fake_worker.h"
@@ -387,27 +388,63 @@ static void fail_with_code(int fd)
 	wait_end(fd);
 }
 
+/* Begins a connection and advances it until it fails. */
+static int advance(struct fixture *f, const struct srdma_connection_attr *attr)
+{
+	static const uint8_t gid[SRDMA_GID_LEN] = { 1 };
+	const struct srdma_settings_peer to = {
+		.role = SRDMA_SETTINGS_RENDEZVOUS, .gid = gid, .qp_num = 7
+	};
+	struct srdma_connection *c;
+	struct pollfd p = { .events = POLLIN };
+	int r;
+
+	assert_int_equal(srdma_connection_begin(&c, f->pd, &to, attr), 0);
+	p.fd = srdma_connection_fd(c);
+	do {
+		assert_int_equal(poll(&p, 1, LONG_MS), 1);
+		r = srdma_connection_advance(c);
+	} while (!r);
+	srdma_disconnect(c);
+	return r;
+}
+
+/* Codes of the event `error`, and what calls return then. */
+static const struct {
+	const char *code;
+	int rc;
+} codes[] = {
+	{ "config", -EINVAL },	    { "credentials", -EINVAL },
+	{ "tls", -EACCES },	    { "identity", -EACCES },
+	{ "hash", -EACCES },	    { "worker", -EIO },
+	{ "name", -EINVAL },	    { "policy", -EPERM },
+	{ "clock", -EPERM },	    { "unreachable", -EHOSTUNREACH },
+	{ "gone", -EIO },	    { "timeout", -ETIMEDOUT },
+	{ "suite", -ECONNABORTED }, { "", -ECONNABORTED },
+};
+
 static void test_codes_of_errors(void **state)
 {
-	static const struct {
-		const char *code;
-		int rc;
-	} want[] = {
-		{ "config", -EINVAL },	    { "credentials", -EINVAL },
-		{ "tls", -EACCES },	    { "identity", -EACCES },
-		{ "hash", -EACCES },	    { "worker", -EIO },
-		{ "name", -EINVAL },	    { "policy", -EPERM },
-		{ "clock", -EPERM },	    { "unreachable", -EHOSTUNREACH },
-		{ "gone", -EIO },	    { "timeout", -ETIMEDOUT },
-		{ "suite", -ECONNABORTED }, { "", -ECONNABORTED },
-	};
 	struct fixture *f = *state;
 	const struct srdma_connection_attr attr = attr_of(f);
 
 	f->agent.act = fail_with_code;
-	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
-		next_code = want[i].code;
-		assert_int_equal(try(f, &attr), want[i].rc);
+	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+		next_code = codes[i].code;
+		assert_int_equal(try(f, &attr), codes[i].rc);
+		says(": because");
+	}
+}
+
+static void test_codes_of_errors_without_waiting(void **state)
+{
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+
+	f->agent.act = fail_with_code;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+		next_code = codes[i].code;
+		assert_int_equal(advance(f, &attr), codes[i].rc);
 		says(": because");
 	}
 }
@@ -1149,6 +1186,7 @@ int main(void)
 		each(test_qps_of_a_failed_connection),
 		each(test_agent_that_never_stops),
 		each(test_codes_of_errors),
+		each(test_codes_of_errors_without_waiting),
 		each(test_events_in_pieces),
 		each(test_illegal_attributes),
 		each(test_end_of_a_connection),
