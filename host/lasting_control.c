@@ -220,7 +220,8 @@ static int may_be_repeated(uint16_t kind)
 {
 	return ends_object(kind) || kind == SRDMA_CTL_HELLO ||
 	       kind == SRDMA_CTL_ATTACH || kind == SRDMA_CTL_STATS ||
-	       kind == SRDMA_CTL_REVOKE || kind == SRDMA_CTL_WITHDRAW;
+	       kind == SRDMA_CTL_REVOKE || kind == SRDMA_CTL_WITHDRAW ||
+	       kind == SRDMA_CTL_MODIFY;
 }
 
 static int wait_connected(struct srdma_lasting_control *l, uint16_t kind,

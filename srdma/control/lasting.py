@@ -35,7 +35,14 @@ PAUSE = 0.25  # seconds between two attempts
 LOOK = 1.0  # seconds between two looks at whether the object still exists
 # Requests that may be sent twice. The others make something, which the program would not know.
 ENDING = {Kind.DEREG_MR, Kind.DESTROY, Kind.UNINSTALL}
-REPEATED = ENDING | {Kind.HELLO, Kind.ATTACH, Kind.STATS, Kind.REVOKE, Kind.WITHDRAW}
+REPEATED = ENDING | {
+    Kind.HELLO,
+    Kind.ATTACH,
+    Kind.STATS,
+    Kind.REVOKE,
+    Kind.WITHDRAW,
+    Kind.MODIFY,
+}
 
 
 class LastingControl(Control):
