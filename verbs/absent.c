@@ -31,10 +31,7 @@ ABSENT(ibv_query_ece)
 ABSENT(ibv_resolve_eth_l2_from_gid)
 ABSENT(ibv_set_ece)
 
-ABSENT_POINTER(ibv_import_device)
 ABSENT_POINTER(ibv_import_dm)
-ABSENT_POINTER(ibv_import_mr)
-ABSENT_POINTER(ibv_import_pd)
 ABSENT_POINTER(ibv_reg_dmabuf_mr)
 ABSENT_POINTER(ibv_get_sysfs_path) /* the kernel has no such device */
 ABSENT_MINUS(ibv_read_sysfs_file)
@@ -48,8 +45,6 @@ NOTHING(ibv_copy_path_rec_to_kern)
 NOTHING(ibv_copy_qp_attr_from_kern)
 NOTHING(ibv_register_driver)
 NOTHING(ibv_unimport_dm)
-NOTHING(ibv_unimport_mr)
-NOTHING(ibv_unimport_pd)
 
 /* Private functions */
 extern bool verbs_allow_disassociate_destroy;

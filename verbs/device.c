@@ -199,8 +199,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	pthread_mutex_init(&root->ctx.context.mutex, NULL);
 	set_operations(root);
 	err = open_worker(root);
-	if (!err)
+	if (!err) {
+		verbs_import_offer(root);
 		return &root->ctx.context;
+	}
 	release(root);
 	return verbs_null(err);
 }
@@ -208,11 +210,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 int ibv_close_device(struct ibv_context *context)
 {
 	struct verbs_root *root = verbs_root_of(context);
+	const int left = verbs_import_close(root);
 
-	if (root->pds) {
-		errno = EBUSY;
+	if (left < 0) {
+		errno = -left;
 		return -1;
 	}
+	if (left)
+		return 0;
 	verbs_ud_loop_stop(root);
 	release(root);
 	return 0;

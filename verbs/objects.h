@@ -46,6 +46,9 @@ struct verbs_event {
 };
 
 struct verbs_root {
+	struct verbs_root *next; /* of the process */
+	unsigned opens;		 /* by the program, imports included */
+	uint32_t handles;	 /* of its PDs and regions */
 	struct srdma_device *device;
 	struct srdma_device_attr attr;
 	pthread_mutex_t lock;
@@ -86,6 +89,7 @@ struct verbs_mr {
 	struct verbs_range range[2]; /* of its memory: the one at `at` */
 	unsigned at, access;
 	uint64_t iova;
+	unsigned imports;
 	struct verbs_mr *next; /* of the PD */
 };
 
@@ -296,7 +300,18 @@ void verbs_loss_event(struct verbs_qp *qp, uint32_t reason);
 /* The QP is in error, and the program knows: what is held goes into the CQ. */
 void verbs_loss_known(struct verbs_qp *qp);
 
+/* --- import.c -------------------------------------------------------------------- */
+
+/* The context may be imported from now on. */
+void verbs_import_offer(struct verbs_root *root);
+/* The program closes the context. 0: for the last time; 1 or more: it is imported;
+ * -EBUSY: it has PDs. */
+int verbs_import_close(struct verbs_root *root);
+
 /* --- pd.c ----------------------------------------------------------------------- */
+
+/* The regions of a PD or parent domain. */
+struct verbs_mr **verbs_mrs_of(struct verbs_pd *pd);
 
 /* The memory of an SGE in this process, all of it in the region of its key.
  * access: rights that the region needs. NULL: there is no such region. */

@@ -21,6 +21,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	}
 	pd->ibv.context = context;
 	pthread_mutex_lock(&root->lock);
+	pd->ibv.handle = ++root->handles;
 	pd->next = root->pds;
 	root->pds = pd;
 	pthread_mutex_unlock(&root->lock);
@@ -81,7 +82,7 @@ static int check_access(unsigned access)
 }
 
 /* A PD and its parent domains have the same regions. */
-static struct verbs_mr **mrs_of(struct verbs_pd *pd)
+struct verbs_mr **verbs_mrs_of(struct verbs_pd *pd)
 {
 	return pd->parent ? &pd->parent->mrs : &pd->mrs;
 }
@@ -136,15 +137,15 @@ static void set(struct verbs_mr *mr, const struct memory *m, unsigned at)
 	mr->iova = m->iova;
 	mr->access = m->access;
 	mr->at = at;
-	mr->next = *mrs_of((struct verbs_pd *)m->pd);
-	*mrs_of((struct verbs_pd *)m->pd) = mr;
+	mr->next = *verbs_mrs_of((struct verbs_pd *)m->pd);
+	*verbs_mrs_of((struct verbs_pd *)m->pd) = mr;
 }
 
 /* The PD of the region has it no longer. */
 static void leave(const struct verbs_mr *mr)
 {
 	struct verbs_pd *pd = (struct verbs_pd *)mr->ibv.pd;
-	struct verbs_mr **at = mrs_of(pd);
+	struct verbs_mr **at = verbs_mrs_of(pd);
 
 	while (*at != mr)
 		at = &(*at)->next;
@@ -167,6 +168,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 		return verbs_null(ENOMEM);
 	mr->ibv.context = pd->context;
 	pthread_mutex_lock(&root->lock);
+	mr->ibv.handle = ++root->handles;
 	r = reg(&mr->mr, &mr->range[0], &m);
 	if (!r)
 		set(mr, &m, 0);
@@ -199,7 +201,7 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 	int r;
 
 	pthread_mutex_lock(&root->lock);
-	r = srdma_dereg_mr(mr->mr);
+	r = mr->imports ? -EBUSY : srdma_dereg_mr(mr->mr);
 	if (!r) {
 		verbs_map_leave(&mr->range[mr->at]);
 		leave(mr);
@@ -221,7 +223,7 @@ static int has_bytes(const struct verbs_mr *mr, const struct ibv_sge *sge)
 void *verbs_mr_at(struct ibv_pd *ibv, const struct ibv_sge *sge,
 		  unsigned access)
 {
-	const struct verbs_mr *mr = *mrs_of((struct verbs_pd *)ibv);
+	const struct verbs_mr *mr = *verbs_mrs_of((struct verbs_pd *)ibv);
 
 	while (mr && mr->ibv.lkey != sge->lkey)
 		mr = mr->next;

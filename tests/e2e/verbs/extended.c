@@ -7,10 +7,12 @@
 #include "open.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { REMOTE = 2048, IMM = 0x1234, LONG = 449 };
 
@@ -155,9 +157,6 @@ static void test_absent_objects(void **state)
 	REFUSED(ibv_create_rwq_ind_table(ctx, &table), EOPNOTSUPP);
 	REFUSED(ibv_create_counters(ctx, &counters), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 8, 0, 0, 0), EOPNOTSUPP);
-	REFUSED(ibv_import_device(ctx->cmd_fd), EOPNOTSUPP);
-	REFUSED(ibv_import_pd(ctx, 0), EOPNOTSUPP);
-	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_dm(ctx, 0), EOPNOTSUPP);
 }
 
@@ -186,6 +185,42 @@ static void test_absent_functions(void **state)
 			 0);
 	REFUSED(ibv_create_flow(p.qp[0], &flow), EOPNOTSUPP);
 	close_pair(&p);
+}
+
+/* --- importing -------------------------------------------------------------------- */
+
+static void test_imports(void **state)
+{
+	const int other = open("/dev/null", O_RDWR);
+	struct ibv_context *context;
+	struct ibv_pd *domain;
+	struct ibv_mr *region, *mr = ibv_reg_mr(pd, memory, LENGTH, 0);
+
+	(void)state;
+	assert_non_null(mr);
+	assert_int_not_equal(other, -1);
+	REFUSED(ibv_import_device(-1), EBADF);
+	REFUSED(ibv_import_device(other), EOPNOTSUPP);
+	assert_int_equal(close(other), 0); /* it was left alone */
+	context = ibv_import_device(dup(ctx->cmd_fd));
+	assert_non_null(context);
+	assert_int_not_equal(fcntl(ctx->cmd_fd, F_GETFD), -1);
+	REFUSED(ibv_import_pd(context, mr->handle), EINVAL);
+	domain = ibv_import_pd(context, pd->handle);
+	assert_non_null(domain);
+	REFUSED(ibv_import_mr(domain, pd->handle), EINVAL);
+	region = ibv_import_mr(domain, mr->handle);
+	assert_non_null(region);
+	assert_int_equal(region->rkey, mr->rkey);
+	assert_int_equal(ibv_dereg_mr(mr), EBUSY);
+	ibv_unimport_mr(region);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	ibv_unimport_pd(domain);
+	assert_int_equal(ibv_close_device(context), 0);
+	errno = 0;
+	assert_int_equal(ibv_close_device(ctx), -1); /* its PD lives */
+	assert_int_equal(errno, EBUSY);
 }
 
 /* --- creation ---------------------------------------------------------------------- */
@@ -856,6 +891,7 @@ int main(void)
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_absent_objects),
 		cmocka_unit_test(test_absent_functions),
+		cmocka_unit_test(test_imports),
 		cmocka_unit_test(test_illegal_cqs),
 		cmocka_unit_test(test_illegal_qps),
 		cmocka_unit_test(test_qp_without_operations),

@@ -66,7 +66,7 @@ static void test_absent_functions(void **state)
 {
 	(void)state;
 	errno = 0;
-	assert_null(ibv_import_pd(ctx, 1));
+	assert_null(ibv_import_dm(ctx, 1));
 	assert_int_equal(errno, EOPNOTSUPP);
 }
 
