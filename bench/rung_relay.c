@@ -57,18 +57,24 @@ static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
 	return join(t);
 }
 
-/* Over UDP on the loopback interface, with the AEAD if there is a suite. */
+/*
+ * Over UDP on the loopback interface, with the AEAD if there is a suite. bare: 1
+ * to take bare datagrams.
+ */
 static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
-		      const char *address)
+		      const char *address, int bare)
 {
 	struct transfer *t =
 		prepare(s, suite, suite ? SRDMA_LEVEL_AEAD : SRDMA_LEVEL_NONE);
 	char why[SRDMA_PORT_UDP_WHY_LEN];
 	struct srdma_port *end[2];
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		if (srdma_port_udp_create(&end[i], address, why))
 			wrong("udp", why);
+		if (bare)
+			srdma_port_udp_take_bare(end[i]);
+	}
 	t->pair.window = 32; /* prevents an overflow of the socket buffer */
 	pair_open_on(&t->pair, end[0], end[1]);
 	return join(t);
@@ -76,22 +82,27 @@ static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
 
 static void *open_udp_none(const struct shape *s)
 {
-	return open_udp(s, NULL, "127.0.0.1:0");
+	return open_udp(s, NULL, "127.0.0.1:0", 0);
 }
 
 static void *open_udp_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, "127.0.0.1:0");
+	return open_udp(s, s->suite, "127.0.0.1:0", 0);
+}
+
+static void *open_bare_aead(const struct shape *s)
+{
+	return open_udp(s, s->suite, "127.0.0.1:0", 1);
 }
 
 static void *open_udp6_none(const struct shape *s)
 {
-	return open_udp(s, NULL, "[::1]:0");
+	return open_udp(s, NULL, "[::1]:0", 0);
 }
 
 static void *open_udp6_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, "[::1]:0");
+	return open_udp(s, s->suite, "[::1]:0", 0);
 }
 
 /*
@@ -251,6 +262,8 @@ const struct rung rungs_relay[] = {
 	  run_write, close_relays },
 	{ "udp aead", "udp none", "with the AEAD", open_udp_aead, run_write,
 	  close_relays },
+	{ "udp bare aead", "udp aead", "without ICRC, in trains",
+	  open_bare_aead, run_write, close_relays },
 	{ "udp6 none", NULL, "over IPv6, whose datagrams leave in trains",
 	  open_udp6_none, run_write, close_relays },
 	{ "udp6 aead", "udp6 none", "with the AEAD", open_udp6_aead, run_write,

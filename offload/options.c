@@ -1,4 +1,4 @@
-#include "options.h"
+#include "options_impl.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -26,10 +26,7 @@ enum {
 	MIN_PING_MS = 10,
 };
 
-static enum options_result wrong(struct options *o, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static enum options_result wrong(struct options *o, const char *format, ...)
+enum options_result options_wrong(struct options *o, const char *format, ...)
 {
 	va_list args;
 
@@ -66,9 +63,10 @@ static enum options_result number(struct options *o, const struct amount *a,
 	v = strtoull(text, &end, 10);
 	if (errno || *end || !isdigit((unsigned char)*text) || v < a->least ||
 	    v > a->most)
-		return wrong(o, "--%s %.32s: give a number from %llu to %llu",
-			     a->option, text, (unsigned long long)a->least,
-			     (unsigned long long)a->most);
+		return options_wrong(
+			o, "--%s %.32s: give a number from %llu to %llu",
+			a->option, text, (unsigned long long)a->least,
+			(unsigned long long)a->most);
 	put(o, a, v);
 	return OPTIONS_RUN;
 }
@@ -83,9 +81,9 @@ static enum options_result seconds(struct options *o, const struct amount *a,
 
 	if (*end || parsed != end || parsed == text || ms < (double)a->least ||
 	    ms >= (double)a->most + 1)
-		return wrong(o, "--%s %.32s: give seconds from %g to %g",
-			     a->option, text, (double)a->least / 1000,
-			     (double)a->most / 1000);
+		return options_wrong(
+			o, "--%s %.32s: give seconds from %g to %g", a->option,
+			text, (double)a->least / 1000, (double)a->most / 1000);
 	put(o, a, (uint64_t)ms);
 	return OPTIONS_RUN;
 }
@@ -100,7 +98,8 @@ static enum options_result level(struct options *o, const char *text)
 			return OPTIONS_RUN;
 		}
 	}
-	return wrong(o, "--log-level %.32s: give error, info or debug", text);
+	return options_wrong(o, "--log-level %.32s: give error, info or debug",
+			     text);
 }
 
 /*
@@ -113,7 +112,7 @@ static enum options_result name_set(struct options *o, const char *text,
 				 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
 
 	if (len == 0 || len >= sizeof(o->name) || ok < len || *text == '.')
-		return wrong(
+		return options_wrong(
 			o,
 			"name \"%.*s\": give 1 to 63 letters, digits, '_', "
 			"'-' or '.', not '.' first, by --name",
@@ -126,10 +125,11 @@ static enum options_result name_set(struct options *o, const char *text,
 static enum options_result control_set(struct options *o, const char *path)
 {
 	if (*path == '\0' || strlen(path) >= sizeof(o->control))
-		return wrong(o,
-			     "--control %.120s: give a path of 1 to %zu bytes, "
-			     "the most a Unix socket can have",
-			     path, sizeof(o->control) - 1);
+		return options_wrong(
+			o,
+			"--control %.120s: give a path of 1 to %zu bytes, "
+			"the most a Unix socket can have",
+			path, sizeof(o->control) - 1);
 	strcpy(o->control, path);
 	return OPTIONS_RUN;
 }
@@ -152,8 +152,9 @@ static enum options_result control_from_name(struct options *o)
 	char path[PATH_MAX];
 
 	if (!run || *run != '/')
-		return wrong(o, "XDG_RUNTIME_DIR is not set: set it, or give "
-				"--control PATH");
+		return options_wrong(
+			o, "XDG_RUNTIME_DIR is not set: set it, or give "
+			   "--control PATH");
 	snprintf(path, sizeof(path), "%s/srdma/%s.sock", run, o->name);
 	return control_set(o, path);
 }
@@ -162,10 +163,11 @@ static enum options_result pin(struct options *o, const char *text)
 {
 	if (pin_parse(&o->pin, text) == 0)
 		return OPTIONS_RUN;
-	return wrong(o,
-		     "--pin %.64s: give numbers of cores and ranges of them, "
-		     "0,2-5, each core once",
-		     text);
+	return options_wrong(
+		o,
+		"--pin %.64s: give numbers of cores and ranges of them, "
+		"0,2-5, each core once",
+		text);
 }
 
 static enum options_result gid(struct options *o, const char *text)
@@ -174,15 +176,17 @@ static enum options_result gid(struct options *o, const char *text)
 	case 0:
 		return OPTIONS_RUN;
 	case -EADDRNOTAVAIL:
-		return wrong(o,
-			     "--gid %.64s is not a unicast address: give one "
-			     "address of this worker",
-			     text);
+		return options_wrong(
+			o,
+			"--gid %.64s is not a unicast address: give one "
+			"address of this worker",
+			text);
 	}
-	return wrong(o,
-		     "--gid %.64s is not an IPv4 or IPv6 address: give one "
-		     "without brackets and port",
-		     text);
+	return options_wrong(
+		o,
+		"--gid %.64s is not an IPv4 or IPv6 address: give one "
+		"without brackets and port",
+		text);
 }
 
 /* Checking the last worker process is enough: its values are the largest. */
@@ -191,19 +195,21 @@ static enum options_result check_workers(struct options *o)
 	struct options last;
 
 	if (o->pin.cores && o->pin.cores < o->workers)
-		return wrong(o,
-			     "--pin names %u cores for --workers %u: name one "
-			     "for each",
-			     o->pin.cores, o->workers);
+		return options_wrong(
+			o,
+			"--pin names %u cores for --workers %u: name one "
+			"for each",
+			o->pin.cores, o->workers);
 	if (o->max_qps > SRDMA_MAX_WORKER_QPS / o->workers)
-		return wrong(o,
-			     "--max-qps %u with --workers %u: give at most %u, "
-			     "because the worker processes share the QPNs",
-			     o->max_qps, o->workers,
-			     SRDMA_MAX_WORKER_QPS / o->workers);
+		return options_wrong(
+			o,
+			"--max-qps %u with --workers %u: give at most %u, "
+			"because the worker processes share the QPNs",
+			o->max_qps, o->workers,
+			SRDMA_MAX_WORKER_QPS / o->workers);
 	if (options_of_process(&last, o, o->workers - 1) == OPTIONS_RUN)
 		return OPTIONS_RUN;
-	return wrong(o, "%s", last.error);
+	return options_wrong(o, "%s", last.error);
 }
 
 static enum options_result complete(struct options *o)
@@ -211,7 +217,8 @@ static enum options_result complete(struct options *o)
 	enum options_result rc = OPTIONS_RUN;
 
 	if (!o->name[0] && !o->control[0])
-		return wrong(o, "no name: give --name NAME or --control PATH");
+		return options_wrong(
+			o, "no name: give --name NAME or --control PATH");
 	if (!o->name[0])
 		rc = name_from_control(o);
 	else if (!o->control[0])
@@ -219,75 +226,15 @@ static enum options_result complete(struct options *o)
 	if (rc != OPTIONS_RUN)
 		return rc;
 	if (o->silence_ms <= o->ping_ms)
-		return wrong(o,
-			     "--silence %g: give more seconds than --ping, "
-			     "which is %g",
-			     o->silence_ms / 1000.0, o->ping_ms / 1000.0);
+		return options_wrong(
+			o,
+			"--silence %g: give more seconds than --ping, "
+			"which is %g",
+			o->silence_ms / 1000.0, o->ping_ms / 1000.0);
 	if (!o->wire_dev)
-		return wrong(o, "no wire: give --wire-dev shm:DIR, udp or an "
-				"RDMA device");
-	return OPTIONS_RUN;
-}
-
-/* Returns the text after kind if device is "kind" or "kind:...", else NULL. */
-static const char *of_kind(const char *device, const char *kind)
-{
-	size_t len = strlen(kind);
-
-	if (strncmp(device, kind, len) != 0 ||
-	    (device[len] != ':' && device[len] != '\0'))
-		return NULL;
-	return device + len;
-}
-
-static enum options_result check_shm(struct options *o, const char *rest)
-{
-	if (rest[0] == '\0' || rest[1] == '\0')
-		return wrong(o,
-			     "--wire-dev %s: name the folder where workers "
-			     "meet, shm:DIR",
-			     o->wire_dev);
-	if (o->wire_listen)
-		return wrong(o, "--wire-listen goes with udp or an RDMA "
-				"device, not with --wire-dev shm:DIR: leave it "
-				"out");
-	return OPTIONS_RUN;
-}
-
-static enum options_result check_udp(struct options *o, const char *rest)
-{
-	if (*rest != '\0' || !o->wire_listen)
-		return wrong(o,
-			     "--wire-dev %.64s: give --wire-dev udp, and the "
-			     "worker's address by --wire-listen IP:PORT",
-			     o->wire_dev);
-	return OPTIONS_RUN;
-}
-
-static enum options_result check_wire(struct options *o)
-{
-	const char *rest = of_kind(o->wire_dev, "shm");
-
-	if (rest)
-		return check_shm(o, rest);
-	rest = of_kind(o->wire_dev, "udp");
-	return rest ? check_udp(o, rest) : OPTIONS_RUN;
-}
-
-static enum options_result check_devices(struct options *o)
-{
-	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
-	    *o->wire_dev == '\0')
-		return wrong(o, "--host-dev takes shm or an RDMA device, "
-				"--wire-dev shm:DIR, udp or an RDMA device");
-	if (check_wire(o) != OPTIONS_RUN)
-		return OPTIONS_WRONG;
-	if (o->host_listen && of_kind(o->host_dev, "shm"))
-		return wrong(o, "--host-listen goes with an RDMA device, not "
-				"with --host-dev shm: leave it out");
-	if (strlen(o->host_dev) >= SRDMA_NAME_LEN)
-		return wrong(o, "--host-dev: a name of at most %d bytes",
-			     SRDMA_NAME_LEN - 1);
+		return options_wrong(
+			o, "no wire: give --wire-dev shm:DIR, udp or an "
+			   "RDMA device");
 	return OPTIONS_RUN;
 }
 
@@ -297,6 +244,7 @@ enum {
 	OPT_HOST_DEV,
 	OPT_WIRE_DEV,
 	OPT_WIRE_LISTEN,
+	OPT_WIRE_TRAINS,
 	OPT_HOST_LISTEN,
 	OPT_GID,
 	OPT_WORKERS,
@@ -328,6 +276,7 @@ static const struct option table[] = {
 	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
 	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
 	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
+	{ "wire-trains", no_argument, NULL, OPT_WIRE_TRAINS },
 	{ "host-listen", required_argument, NULL, OPT_HOST_LISTEN },
 	{ "gid", required_argument, NULL, OPT_GID },
 	{ "workers", required_argument, NULL, OPT_WORKERS },
@@ -441,6 +390,9 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	case OPT_UNPROTECTED:
 		o->allow_unprotected = 1;
 		return OPTIONS_RUN;
+	case OPT_WIRE_TRAINS:
+		o->wire_trains = 1;
+		return OPTIONS_RUN;
 	case OPT_MEMFD_ONLY:
 		o->memfd_only = 1;
 		return OPTIONS_RUN;
@@ -476,23 +428,26 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 	optind = 0; /* lets a test call this function again */
 	while ((opt = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
 		if (opt == ':')
-			return wrong(o, "%.64s needs a value; see --help",
-				     argv[optind - 1]);
+			return options_wrong(o,
+					     "%.64s needs a value; see --help",
+					     argv[optind - 1]);
 		if (opt == '?')
-			return wrong(o,
-				     "%.64s is not an option, or takes no "
-				     "value; see --help",
-				     argv[optind - 1]);
+			return options_wrong(
+				o,
+				"%.64s is not an option, or takes no "
+				"value; see --help",
+				argv[optind - 1]);
 		rc = take(o, opt, optarg);
 		if (rc != OPTIONS_RUN)
 			return rc;
 	}
 	if (optind < argc)
-		return wrong(o, "\"%.64s\": only options are taken; see --help",
-			     argv[optind]);
+		return options_wrong(
+			o, "\"%.64s\": only options are taken; see --help",
+			argv[optind]);
 	rc = complete(o);
 	if (rc == OPTIONS_RUN)
-		rc = check_devices(o);
+		rc = options_devices_check(o);
 	if (gid_is_zero(o->gid))
 		gid_of_listen(o->gid, o->wire_listen);
 	return rc == OPTIONS_RUN ? check_workers(o) : rc;

@@ -31,8 +31,9 @@ struct options {
 	struct pin pin;
 	uint64_t agent_uid; /* OPTIONS_NO_UID: not given */
 	int allow_unprotected;
-	int memfd_only; /* memory of other processes is not copied */
-	uint32_t stats; /* seconds between lines of statistics; 0: none */
+	int wire_trains; /* bare datagrams over IPv4 (docs/protocol.md 11a) */
+	int memfd_only;	 /* memory of other processes is not copied */
+	uint32_t stats;	 /* seconds between lines of statistics; 0: none */
 	uint32_t mtu, window, reads;
 	uint32_t key_cache; /* number of keyed contexts to keep; 0: none */
 	uint32_t max_qps;

@@ -67,6 +67,8 @@ static int udp_wire(struct srdma_port **out, const struct options *o)
 		log_error("--wire-listen: %s", why);
 	else
 		check_buffer(*out);
+	if (!rc && o->wire_trains)
+		srdma_port_udp_take_bare(*out);
 	return rc;
 }
 

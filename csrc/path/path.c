@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "ledger/ledger.h"
+#include "path/bare.h"
 #include "path/path_impl.h"
 #include "path/probe.h"
 #include "qp/env.h"
@@ -54,6 +55,7 @@ static void leave(struct srdma_qp_path *x)
 	x->conn = NULL;
 	x->current = (struct srdma_probe){ 0 };
 	x->held = 0;
+	srdma_bare_end(x->qp);
 	if (!path)
 		return;
 	LIST_REMOVE(x, user_next);
@@ -287,6 +289,7 @@ int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 	const int own = x->own == conn, probed = own && x->connect.trial;
 
 	if (srdma_path_is_one_way(conn)) {
+		srdma_bare_note(x, p);
 		srdma_probe_follow(qp, p, conn);
 		return 0;
 	}

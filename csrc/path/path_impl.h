@@ -91,6 +91,10 @@ struct srdma_qp_path {
 	/* The first response that no ack confirmed: its number, and when it left
 	 * or the path changed, ns. 0: none. */
 	uint64_t answer_pn, answered;
+	/* Bare datagrams (11a): packets that left without consent. 1: a question
+	 * is due; the peer asked; the peer consented. */
+	uint32_t told;
+	uint8_t asking, asked, consent;
 };
 
 /* --- path_table.c ----------------------------------------------------------- */

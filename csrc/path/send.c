@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "ledger/ledger.h"
+#include "path/bare.h"
 #include "path/limit.h"
 #include "path/path_impl.h"
 #include "path/probe.h"
@@ -159,7 +160,8 @@ static int send_to(struct srdma_qp_path *x, int other, struct srdma_packet *p,
 	struct srdma_port *wire = x->env->wire;
 	uint8_t *out = wire->ops->reserve(conn);
 	const int probes = srdma_path_is_one_way(conn) &&
-			   p->opcode == SRDMA_OP_ACKNOWLEDGE;
+			   p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+			   !(p->flags & SRDMA_STH_BARE);
 	int len;
 
 	if (!out || keep_near(x, p) || (probes && admit(x, other, p)))
@@ -173,11 +175,29 @@ static int send_to(struct srdma_qp_path *x, int other, struct srdma_packet *p,
 		cannot_seal(x->qp, len);
 		return len;
 	}
-	wire->ops->commit(conn, (uint32_t)len);
+	if (srdma_bare_permits(x, p))
+		wire->ops->commit_bare(conn, (uint32_t)len);
+	else
+		wire->ops->commit(conn, (uint32_t)len);
 	count(x, p, (uint32_t)len);
 	if (probes)
 		told(x, other, p, (uint32_t)len);
 	return 0;
+}
+
+/* Asks for bare datagrams, or consents to them, behind a packet of 2.4. */
+static void say_of_bare(struct srdma_qp_path *x, const struct srdma_packet *p)
+{
+	const uint8_t flags = srdma_bare_next(x, p);
+	struct srdma_packet ack = *p;
+
+	if (!flags)
+		return;
+	ack.flags = flags;
+	ack.ack.kind = SRDMA_ACK_ACK;
+	ack.ack.path = 0;
+	if (!send_to(x, 0, &ack, NULL))
+		srdma_bare_said(x, flags);
 }
 
 int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
@@ -186,8 +206,10 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 	int err = send_to(x, 0, p, payload);
 
-	if (!err)
+	if (!err) {
 		left(x, p);
+		say_of_bare(x, p);
+	}
 	return err;
 }
 

@@ -131,6 +131,11 @@ struct srdma_port_ops {
 	uint8_t *(*reserve)(struct srdma_conn *conn);
 	int (*commit)(struct srdma_conn *conn, uint32_t len);
 	/*
+	 * Wire, only if the port's bare is 1: as commit; the datagram has no
+	 * ICRC (docs/protocol.md 11a). The peer must have consented.
+	 */
+	int (*commit_bare)(struct srdma_conn *conn, uint32_t len);
+	/*
 	 * Wire, may be NULL: prefetch hint. Stores the addresses of up to n
 	 * datagrams that poll will return next, in order. SRDMA_BTH_LEN bytes
 	 * of each may be read until the next poll; the peer may still change
@@ -252,6 +257,7 @@ struct srdma_port {
 	enum srdma_port_kind kind;
 	int window;   /* length of a receiver's replay window: 64 or 1024
 			 packet numbers */
+	uint8_t bare; /* wire: 1 if it takes and sends bare datagrams (11a) */
 	uint32_t mtu; /* wire: maximum payload of a packet; 0:
 			 SRDMA_MAX_PAYLOAD */
 	char address[SRDMA_NAME_LEN]; /* wire: the address announced to peers */

@@ -6,11 +6,16 @@
  * holds back.
  */
 #include "ledger/ledger.h"
+#include "path/bare.h"
 #include "path/connect.h"
 #include "path/probe.h"
 #include "requester/requester_impl.h"
 
-enum { ELSEWHERE = 3 }; /* time-outs in a row after which a path is left */
+/*
+ * Time-outs in a row after which the peer's consent to bare datagrams ends (11a),
+ * and after which a path is left.
+ */
+enum { DOUBTED = 2, ELSEWHERE = 3 };
 
 /* Marks as lost what was overtaken a part of a round trip ago. Returns the time
  * of the next call. */
@@ -69,6 +74,8 @@ static uint64_t run(struct srdma_requester *rq, enum srdma_rtt_timer timer,
 	doublings = srdma_rtt_back_off(rtt, timer);
 	srdma_path_arm(qp);    /* in case the repeated packet is blocked */
 	srdma_path_go_own(qp); /* no answer on the present path */
+	if (doublings >= DOUBTED)
+		srdma_bare_end(qp);
 	if (doublings >= ELSEWHERE && srdma_qp_heard(qp) < since)
 		srdma_path_try_another(qp);
 	srdma_qp_activate(qp);

@@ -94,11 +94,13 @@ static uint32_t body_len(uint8_t gaps)
 	return SRDMA_ACK_BODY_LEN + SRDMA_GAP_LEN * (uint32_t)gaps;
 }
 
-/* Flag P is legal on packets that name memory, flag H only with P (2.3). */
+/* Flag P is legal on packets that name memory, flag H only with P, flag B on
+ * ACKNOWLEDGE (2.3). */
 static int flags_legal(uint32_t t, uint8_t flags)
 {
-	const uint8_t known =
-		SRDMA_STH_PROOF | SRDMA_STH_HOLDER | SRDMA_STH_ACK_NOW;
+	const uint8_t known = SRDMA_STH_PROOF | SRDMA_STH_HOLDER |
+			      SRDMA_STH_ACK_NOW |
+			      (t & SRDMA_T_ACK ? SRDMA_STH_BARE : 0);
 	const uint32_t memory = SRDMA_T_WRITE | SRDMA_T_READ | SRDMA_T_ATOMIC;
 
 	if (flags & ~known)

@@ -97,6 +97,7 @@ enum srdma_sth_flag {
 	SRDMA_STH_PROOF = 0x80,
 	SRDMA_STH_HOLDER = 0x40,
 	SRDMA_STH_ACK_NOW = 0x20,
+	SRDMA_STH_BARE = 0x10, /* the sender takes bare datagrams (11a) */
 };
 
 enum srdma_ack_kind {

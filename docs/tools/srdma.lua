@@ -54,6 +54,8 @@ local f = {
 		nil, 0x40),
 	ack_now = ProtoField.bool("srdma.flags.ack_now", "Acknowledge at once", 8,
 		nil, 0x20),
+	bare = ProtoField.bool("srdma.flags.bare", "Takes bare datagrams", 8,
+		nil, 0x10),
 	offset = ProtoField.uint32("srdma.offset", "Offset in the message",
 		base.DEC),
 	depth = ProtoField.uint8("srdma.depth", "Node depth", base.DEC),
@@ -174,8 +176,10 @@ local function show_icrc(tree, tvb, bth, stop)
 		return
 	end
 	local good = icrc_of(tvb, bth, stop) == tvb:raw(stop, ICRC)
-	tree:add(f.icrc_status, range, good and "Good" or "Bad"):set_generated()
-	if not good then
+	local bare = last(ip_field) and tvb:raw(stop, ICRC) == ("\0"):rep(ICRC)
+	local status = good and "Good" or bare and "None" or "Bad"
+	tree:add(f.icrc_status, range, status):set_generated()
+	if status == "Bad" then
 		tree:add_proto_expert_info(e_icrc)
 	end
 end
@@ -215,6 +219,7 @@ local function show_sth(tree, tvb, at, size)
 	flags:add(f.proven, range(3, 1))
 	flags:add(f.holder, range(3, 1))
 	flags:add(f.ack_now, range(3, 1))
+	flags:add(f.bare, range(3, 1))
 	sth:add(f.offset, range(4, 4))
 	if size > STH then
 		sth:add(f.depth, range(8, 1))

@@ -145,7 +145,7 @@ class STH(Packet):
     name = "STH"
     fields_desc = (
         ThreeBytesField("request_id", 0),
-        FlagsField("flags", 0, 8, ["1", "2", "4", "8", "16", "ack_now", "holder", "proof"]),
+        FlagsField("flags", 0, 8, ["1", "2", "4", "8", "bare", "ack_now", "holder", "proof"]),
         IntField("offset", 0),
         ConditionalField(ByteField("depth", 0), lambda sth: sth.flags.proof),
         ConditionalField(BitField("zero", 0, 24), lambda sth: sth.flags.proof),

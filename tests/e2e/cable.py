@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,15 @@ def why_not(*programs: str) -> str | None:
     return None
 
 
+# ETHTOOL_STXCSUM (0x17) of the device v by SIOCETHTOOL (0x8946).
+_NO_OFFLOAD = """
+import ctypes, fcntl, socket, struct
+off = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
+request = struct.pack("16sP16x", b"v", ctypes.addressof(off))
+fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)
+"""
+
+
 @dataclass
 class Cable:
     """Namespaces NAME-a and NAME-b. The device v of each is one end of the cable."""
@@ -41,6 +51,11 @@ class Cable:
     def ip(self, end: str, *words: str) -> None:
         command = ["ip", "-n", f"{self.name}-{end}", *words]
         subprocess.run(command, check=True, capture_output=True)
+
+    def compute_checksums(self) -> None:
+        """The kernel computes UDP checksums before the devices v, so that a capture shows them."""
+        for end in self.addresses:
+            subprocess.run(self.inside(end, sys.executable, "-c", _NO_OFFLOAD), check=True)
 
     def inside(self, end: str, *words: str) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{self.name}-{end}", *words]

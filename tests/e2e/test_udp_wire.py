@@ -25,12 +25,14 @@ from srdma import Access
 from srdma.embedded import Worker
 from tests.e2e.cable import Cable, cable, why_not, workers
 from tests.e2e.conftest import WAIT, Joiner, Site, pattern, run
+from tests.reference.icrc import Datagram
 
 ROOT = Path(__file__).parent.parent.parent
 TOOLS = ROOT / "docs" / "tools"
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 300_001
 PORT = 4791
+ACKNOWLEDGE = 0x11
 
 pytest.importorskip("scapy.layers.all", reason="scapy is not installed")
 sys.path.insert(0, str(TOOLS))
@@ -198,24 +200,77 @@ def test_tshark_decodes_every_datagram(seen: Seen) -> None:
     assert {0x00, 0x01, 0x02, 0x06, 0x07, 0x08, 0x0C, 0x0D, 0x0E, 0x0F, 0x11} <= opcodes
 
 
+def worked(
+    it: Cable, join: Joiner, folder: Path, patch: pytest.MonkeyPatch
+) -> tuple[Path, int, list[dict[str, int]]]:
+    """work() between two workers with --wire-trains. Returns the capture, the number of packets,
+    and the counters."""
+    capture = Capture(it, folder / "wire.pcap")
+    with workers(it, folder, patch, ["--wire-trains"]) as site:
+        work(join, site)
+        join.close()
+        stats = [counters(worker) for worker in (site.a, site.b)]
+        capture.stop()
+    return capture.path, sum(each["packets_sealed"] for each in stats), stats
+
+
+@pytest.mark.parametrize("version", [4, 6])
 def test_trains_of_a_device_with_offload_are_verified(
-    pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The capture shows trains as one frame. `srdma verify-wire` judges each of their packets."""
-    with cable(6, 1500, offload=True) as it:
-        capture = Capture(it, tmp_path / "wire.pcap")
-        with workers(it, tmp_path, monkeypatch) as site:
-            work(join, site)
-            join.close()
-            sealed = sum(counters(worker)["packets_sealed"] for worker in (site.a, site.b))
-            capture.stop()
-    frames = rdpcap(str(capture.path))
+    with cable(version, 1500, offload=True) as it:
+        capture, sealed, _ = worked(it, join, tmp_path, monkeypatch)
+    frames = rdpcap(str(capture))
     assert max(map(len, frames)) > 14 + 1500
     assert len(frames) < sealed
-    command = [sys.executable, "-m", "srdma", "verify-wire", "--json", "--pcap", str(capture.path)]
+    command = [sys.executable, "-m", "srdma", "verify-wire", "--json", "--pcap", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
     report = json.loads(done.stdout)
     assert report["protected"] and report["sth"] == sealed
+
+
+def test_bare_datagrams_on_a_link_that_segments(
+    pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --wire-trains over IPv4 packets with data are bare: tests/reference makes the same
+    datagram. Acks are not, and all of them have a right ICRC."""
+    with cable(4, 1500) as it:
+        it.compute_checksums()
+        capture, sealed, stats = worked(it, join, tmp_path, monkeypatch)
+    frames = rdpcap(str(capture))
+    assert len(frames) == sealed and all(each["wire_icrc"] == 0 for each in stats)
+    bare = identified = 0
+    for frame in frames:
+        ip, udp = frame[IP], frame[UDP]
+        made = Datagram(
+            (ip.src, udp.sport),
+            (ip.dst, udp.dport),
+            bytes(udp.payload)[:-4],
+            tos=ip.tos,
+            ttl=ip.ttl,
+            bare=bytes(udp.payload)[-4:] == bytes(4),
+            identification=ip.id,
+        )
+        if made.bare:
+            bare += 1
+            identified += ip.id != 0
+        else:
+            assert ip.id == 0
+        assert bytes(ip) == b"".join(part for _, part in made.sent)
+        if made.bare and frame[BTH].opcode == ACKNOWLEDGE:  # a question
+            assert frame[srdma_scapy.STH].flags == "bare+ack_now"
+    assert bare > sealed // 2 and identified > 0
+    statuses = tshark(capture, "srdma.icrc.status")
+    assert set(statuses) == {"Good", "None"} and statuses.count("None") == bare
+
+
+def tshark(capture: Path, field: str) -> list[str]:
+    """The field of each frame."""
+    command = ["tshark", "-X", f"lua_script:{TOOLS / 'srdma.lua'}", "-r", str(capture)]
+    command += ["-T", "fields", "-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
+    return done.stdout.splitlines()
 
 
 def test_path_with_a_smaller_mtu_ends_the_request(

@@ -23,7 +23,8 @@ def crc32(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Datagram:
-    """tos: ToS or traffic class; ttl: TTL or hop limit."""
+    """tos: ToS or traffic class; ttl: TTL or hop limit. bare: over IPv4, zero in place of the ICRC,
+    and a UDP checksum; identification: then any."""
 
     source: tuple[str, int]  # address, port
     target: tuple[str, int]
@@ -31,6 +32,8 @@ class Datagram:
     tos: int = 0
     ttl: int = 64
     flow: int = 0  # flow label, IPv6 only
+    bare: bool = False
+    identification: int = 0
 
     @property
     def covered(self) -> list[tuple[str, bytes]]:
@@ -45,6 +48,8 @@ class Datagram:
 
     @property
     def icrc(self) -> bytes:
+        if self.bare:
+            return bytes(ICRC_LEN)
         return crc32(b"".join(part for _, part in self.covered)).to_bytes(4, "little")
 
     @property
@@ -71,7 +76,10 @@ class Datagram:
             front = struct.pack(">IHBB", first, self._udp_len, PROTOCOL_UDP, ttl)
         else:
             size = 20 + self._udp_len
-            front = struct.pack(">BBHHHBB", 0x45, tos, size, 0, DF, ttl, PROTOCOL_UDP) + checksum
+            front = struct.pack(
+                ">BBHHHBB", 0x45, tos, size, self.identification, DF, ttl, PROTOCOL_UDP
+            )
+            front += checksum
         return front + source + target
 
     def _udp(self, checksum: bytes) -> bytes:
@@ -79,9 +87,9 @@ class Datagram:
         return ports + checksum
 
     def _udp_checksum(self) -> bytes:
-        """0 over IPv4; RFC 8200 8.1 over IPv6."""
+        """0 over IPv4 unless it is bare; RFC 768, RFC 8200 8.1 over IPv6."""
         source, target = self._addresses
-        if len(source) == 4:
+        if len(source) == 4 and not self.bare:
             return bytes(2)
         pseudo = source + target + struct.pack(">II", self._udp_len, PROTOCOL_UDP)
         found = _checksum(pseudo + self._udp(bytes(2)) + self.packet + self.icrc)

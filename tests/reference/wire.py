@@ -56,6 +56,7 @@ class Flag(IntFlag):
     PROOF = 0x80
     HOLDER = 0x40
     ACK_NOW = 0x20
+    BARE = 0x10
 
 
 class Payload(IntEnum):
@@ -233,7 +234,7 @@ def parse(data: bytes, tag_len: int, mtu: int = MAX_PAYLOAD) -> Packet:
     body = b""
     if data[0] == Op.ACKNOWLEDGE:
         body = reader.take(ack.body_length(reader.peek(ack.FIXED_LEN)[2]))
-    fields |= _parse_sth(sth, row)
+    fields |= _parse_sth(sth, Op(data[0]))
     payload = _parse_payload(data[reader.at :], pad_count, row, mtu)
     fields |= {"payload": payload, "tag": tag, "ack": _parse_body(body, fields)}
     aeth = extension[:4] if "AETH" in row.headers else b""
@@ -259,11 +260,14 @@ def _parse_bth(bth: bytes, tag_len: int) -> tuple[Fields, int]:
     return fields, bits >> 4 & 3
 
 
-def _parse_sth(sth: bytes, row: Row) -> Fields:
+def _parse_sth(sth: bytes, op: Op) -> Fields:
+    row = ROWS[op]
     first, offset = _STH.unpack_from(sth)
     flags = first & 0xFF
-    if flags & 0x1F:
-        raise RefusedError("opcode", f"unknown STH flags {flags & 0x1F:#04x}")
+    if flags & 0x0F:
+        raise RefusedError("opcode", f"unknown STH flags {flags & 0x0F:#04x}")
+    if flags & Flag.BARE and op != Op.ACKNOWLEDGE:
+        raise RefusedError("opcode", "flag B on another opcode than ACKNOWLEDGE")
     if flags & Flag.HOLDER and not flags & Flag.PROOF:
         raise RefusedError("opcode", "flag H without P")
     if flags & Flag.PROOF and not row.proof:

@@ -44,6 +44,11 @@ WRONG = [
         ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--host-listen", "10.0.0.1"],
         "--host-listen goes with an RDMA device, not with --host-dev shm: leave it out",
     ),
+    (
+        ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--wire-trains"],
+        "--wire-trains goes with --wire-dev udp, not with --wire-dev shm:/x: leave it out",
+    ),
+    (["--name", "a", "--control", "/x/a", "--wire-dev", "mlx5_0", "--wire-trains"], "leave it out"),
     (["--name", "a", "--control", "/x/a", "--wire-dev", "udp"], "--wire-listen IP:PORT"),
     (["--name", "a", "--control", "/x/a", "--wire-dev", "udp:10.0.0.1"], "--wire-listen IP:PORT"),
     (
@@ -113,7 +118,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 28
+    assert len(options) == len(set(options)) == 29
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

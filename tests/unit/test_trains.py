@@ -59,7 +59,50 @@ def test_what_follows_a_train_is_judged_too() -> None:
     assert [each.payload for each in split(shown(b"".join(parts)))] == parts
 
 
-def test_ipv4_has_no_trains() -> None:
+def bare(size: int, number: int = 0) -> bytes:
+    """A datagram over IPv4 without ICRC, to a QPN that is the number."""
+    data = bytearray(packet(size - 4, number) + bytes(4))
+    data[5:8], data[8] = number.to_bytes(3, "big"), 0x20
+    return bytes(data)
+
+
+def shown4(payload: bytes) -> Datagram:
+    found = decode(captures.RAW, captures.ip4(captures.udp(payload)))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("size", [24, 28, 116, 1148, 4228])
+@pytest.mark.parametrize("sizes", [(0, 0), (0, -4), (0, 0, 0), (0,) * 15, (0,) * 14 + (-20,)])
+def test_trains_of_bare_datagrams_are_split(size: int, sizes: tuple[int, ...]) -> None:
+    parts = [bare(max(24, size + less), i + 1) for i, less in enumerate(sizes)]
+    assert [each.payload for each in split(shown4(b"".join(parts)))] == parts
+
+
+BROKEN = {
+    "an ICRC": (-1, 1),
+    "no zeros between": (99, 1),
+    "SE": (101, 0x80),
+    "TVer": (101, 0x01),
+    "P_Key": (102, 0),
+    "AckReq": (108, 0xA0),
+    "reserved": (108, 0x21),
+    "no tag": (108, 0),
+}
+
+
+@pytest.mark.parametrize(("at", "value"), BROKEN.values(), ids=BROKEN)
+def test_what_is_no_train_of_bare_datagrams_is_judged_as_one(at: int, value: int) -> None:
+    train = bytearray(bare(100, 1) + bare(100, 2))
+    train[at] = value
+    assert split(shown4(bytes(train))) == [shown4(bytes(train))]
+
+
+def test_a_bare_datagram_alone_is_no_train() -> None:
+    assert split(shown4(bare(100, 1))) == [shown4(bare(100, 1))]
+
+
+def test_ipv4_has_no_trains_with_icrcs() -> None:
     data = sealed(packet(40)) + sealed(packet(40))
     found = decode(captures.RAW, captures.ip4(captures.udp(data)))
     assert found is not None and split(found) == [found]

@@ -89,6 +89,7 @@ static const struct srdma_port_ops udp_ops = {
 	.poll = srdma_udp_receive_poll,
 	.reserve = srdma_udp_send_reserve,
 	.commit = srdma_udp_send_commit,
+	.commit_bare = srdma_udp_send_commit_bare,
 	.flush = srdma_udp_send_flush,
 	.buf_get = udp_buf_get,
 	.buf_put = udp_buf_put,
@@ -337,6 +338,11 @@ int srdma_port_udp_create(struct srdma_port **out, const char *address,
 	}
 	*out = &port->base;
 	return 0;
+}
+
+void srdma_port_udp_take_bare(struct srdma_port *port)
+{
+	port->bare = srdma_udp_port_of(port)->own.any.sa_family == AF_INET;
 }
 
 const struct srdma_udp_stats *

@@ -29,6 +29,13 @@ struct srdma_udp_stats {
 int srdma_port_udp_create(struct srdma_port **out, const char *address,
 			  char why[SRDMA_PORT_UDP_WHY_LEN]);
 
+/*
+ * The port takes bare datagrams from now on, and sends those of commit_bare in
+ * trains (docs/protocol.md 11a). No effect over IPv6, whose datagrams all have
+ * an ICRC and leave in trains.
+ */
+void srdma_port_udp_take_bare(struct srdma_port *port);
+
 const struct srdma_udp_stats *
 srdma_port_udp_stats(const struct srdma_port *port);
 

@@ -86,10 +86,11 @@ struct srdma_udp_tx {
 	union srdma_udp_addr to[SRDMA_UDP_SLOTS];
 	uint8_t *bytes; /* SLOTS * STRIDE bytes */
 	uint32_t head, tail;
-	uint32_t alone;	 /* datagrams to send before the next train */
-	uint32_t pause;	 /* value of alone when a train is refused */
-	uint8_t trains;	 /* 1: permitted (docs/protocol.md 11a) */
-	uint8_t blocked; /* socket buffer full: EPOLLOUT is armed */
+	uint32_t alone; /* datagrams to send before the next train */
+	uint32_t pause; /* value of alone when a train is refused */
+	uint8_t bare[SRDMA_UDP_SLOTS]; /* 1: has no ICRC (11a) */
+	uint8_t checksums; /* 1: IPv4 datagrams leave with UDP checksum */
+	uint8_t blocked;   /* socket buffer full: EPOLLOUT is armed */
 };
 
 struct srdma_udp_port {
@@ -175,6 +176,7 @@ int srdma_udp_receive_waiting(const struct srdma_udp_port *port);
 void srdma_udp_send_init(struct srdma_udp_port *port);
 uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn);
 int srdma_udp_send_commit(struct srdma_conn *conn, uint32_t len);
+int srdma_udp_send_commit_bare(struct srdma_conn *conn, uint32_t len);
 void srdma_udp_send_flush(struct srdma_port *port);
 /* 1 if datagrams wait although the socket has room. */
 int srdma_udp_send_waiting(const struct srdma_udp_port *port);

@@ -1,6 +1,7 @@
 #include "port/udp/port_udp_impl.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 
 enum { PAUSE = SRDMA_UDP_TRAIN, MOST_PAUSE = 65536 };
@@ -9,7 +10,6 @@ void srdma_udp_send_init(struct srdma_udp_port *port)
 {
 	struct srdma_udp_tx *tx = &port->tx;
 
-	tx->trains = port->own.any.sa_family == AF_INET6;
 	tx->pause = PAUSE;
 	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++)
 		tx->iov[i].iov_base = tx->bytes + (size_t)i * SRDMA_UDP_STRIDE;
@@ -32,26 +32,61 @@ static void set_blocked(struct srdma_udp_port *port, int blocked)
 	epoll_ctl(port->epoll, EPOLL_CTL_MOD, port->sock, &ev);
 }
 
-/* The slot in [first, end] from which on datagrams may leave in trains. */
-static uint32_t first_of_trains(const struct srdma_udp_tx *tx, uint32_t first,
-				uint32_t end)
+static int is_six(const struct srdma_udp_port *port)
 {
-	return tx->trains && tx->alone < end - first ? first + tx->alone : end;
+	return port->own.any.sa_family == AF_INET6;
 }
 
 /*
- * Makes messages of the datagrams [head, tail), as far as the end of the ring.
- * Returns their number.
+ * The slot behind the datagrams from `first` on that leave in one call: up to
+ * the end of the ring, either all bare or none.
  */
+static uint32_t end_of_call(const struct srdma_udp_tx *tx, uint32_t first)
+{
+	const uint32_t n = tx->tail - tx->head;
+	const uint32_t end =
+		n > SRDMA_UDP_SLOTS - first ? SRDMA_UDP_SLOTS : first + n;
+	uint32_t at = first + 1;
+
+	while (at < end && tx->bare[at] == tx->bare[first])
+		at++;
+	return at;
+}
+
+/* The slot in [first, end] from which on datagrams may leave in trains. */
+static uint32_t first_of_trains(const struct srdma_udp_port *port,
+				uint32_t first, uint32_t end)
+{
+	const struct srdma_udp_tx *tx = &port->tx;
+
+	if (!is_six(port) && !tx->bare[first])
+		return end;
+	return tx->alone < end - first ? first + tx->alone : end;
+}
+
+/*
+ * Over IPv4 bare datagrams leave with a UDP checksum, and others without. Where
+ * the kernel refuses a change, it refuses trains, or the checksum is ignored.
+ */
+static void set_checksums(struct srdma_udp_port *port, uint8_t on)
+{
+	const int off = !on;
+
+	if (is_six(port) || port->tx.checksums == on)
+		return;
+	if (!setsockopt(port->sock, SOL_SOCKET, SO_NO_CHECK, &off, sizeof(off)))
+		port->tx.checksums = on;
+}
+
+/* Makes messages of the first datagrams of the ring. Returns their number. */
 static uint32_t gather(struct srdma_udp_port *port)
 {
 	struct srdma_udp_tx *tx = &port->tx;
-	const uint32_t first = slot_of(tx->head), n = tx->tail - tx->head;
-	const uint32_t end =
-		n > SRDMA_UDP_SLOTS - first ? SRDMA_UDP_SLOTS : first + n;
-	const uint32_t trains = first_of_trains(tx, first, end);
+	const uint32_t first = slot_of(tx->head), end = end_of_call(tx, first);
+	const uint32_t trains = first_of_trains(port, first, end);
 	uint32_t at = first, count = 0;
 
+	set_checksums(port, tx->bare[first]);
 	while (at < end) {
 		const uint32_t k =
 			at < trains ? 1 : srdma_udp_train_length(tx, at, end);
@@ -145,7 +180,7 @@ uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn)
 	return tx->iov[slot_of(tx->tail)].iov_base;
 }
 
-int srdma_udp_send_commit(struct srdma_conn *conn, uint32_t len)
+static int commit(struct srdma_conn *conn, uint32_t len, uint8_t bare)
 {
 	struct srdma_udp_port *port = srdma_udp_port_of(conn->port);
 	const struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
@@ -157,11 +192,25 @@ int srdma_udp_send_commit(struct srdma_conn *conn, uint32_t len)
 		return -EMSGSIZE;
 	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
 		return -EAGAIN;
-	srdma_icrc_compute(&c->out, data, len, data + len);
+	if (bare)
+		memset(data + len, 0, SRDMA_ICRC_LEN);
+	else
+		srdma_icrc_compute(&c->out, data, len, data + len);
+	tx->bare[at] = bare;
 	tx->iov[at].iov_len = len + SRDMA_ICRC_LEN;
 	tx->to[at] = c->peer;
 	tx->tail++;
 	return 0;
+}
+
+int srdma_udp_send_commit(struct srdma_conn *conn, uint32_t len)
+{
+	return commit(conn, len, 0);
+}
+
+int srdma_udp_send_commit_bare(struct srdma_conn *conn, uint32_t len)
+{
+	return commit(conn, len, 1);
 }
 
 int srdma_udp_send_waiting(const struct srdma_udp_port *port)

@@ -1,4 +1,7 @@
-/* Trains that the UDP port makes of its datagrams, over IPv6 loopback. */
+/*
+ * Trains that the UDP port makes of its datagrams, over IPv6 loopback, and of
+ * bare datagrams over IPv4.
+ */
 #include <errno.h>
 #include <netinet/udp.h>
 #include <setjmp.h>
@@ -24,6 +27,7 @@ static struct {
 	uint32_t path_mtu; /* longer datagrams: EMSGSIZE; 0: no limit */
 	uint32_t refused;  /* messages */
 	unsigned most;	   /* messages that a call takes; 0: all */
+	int no_checksums;  /* 1: SO_NO_CHECK cannot be changed */
 } kernel;
 
 /* Bytes in which a message is cut; 0: it has no such ancillary data. */
@@ -89,6 +93,16 @@ int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
 	kernel.refused++;
 	errno = err;
 	return -1;
+}
+
+int setsockopt(int fd, int level, int option, const void *value, socklen_t len)
+{
+	if (kernel.no_checksums && level == SOL_SOCKET &&
+	    option == SO_NO_CHECK) {
+		errno = EPERM;
+		return -1;
+	}
+	return (int)syscall(SYS_setsockopt, fd, level, option, value, len);
 }
 
 static int setup(void **state, const char *host)
@@ -326,14 +340,120 @@ static void test_full_socket_keeps_trains(void **state)
 	assert_int_equal(stats(w)->counts.wire_unsent, 0);
 }
 
+/* --- bare datagrams (11a) -------------------------------------------------- */
+
+static void send_bare(struct udp_world *w, uint32_t number)
+{
+	uint8_t *out = w->a->ops->reserve(w->conn);
+
+	assert_non_null(out);
+	world_fill(out, WORLD_LEN, number);
+	assert_int_equal(w->a->ops->commit_bare(w->conn, WORLD_LEN), 0);
+	for (int i = 0; i < SRDMA_ICRC_LEN; i++)
+		assert_int_equal(out[WORLD_LEN + i], 0);
+}
+
+static void test_bare_datagrams_leave_in_trains_over_ipv4(void **state)
+{
+	struct udp_world *w = *state;
+
+	srdma_port_udp_take_bare(w->b);
+	assert_int_equal(w->b->bare, 1);
+	for (uint32_t i = 0; i < 100; i++)
+		send_bare(w, i);
+	w->a->ops->flush(w->a);
+	EXPECT_TRAINS(64, 36);
+	expect_equal(w, 100, WORLD_LEN);
+	assert_int_equal(srdma_port_udp_stats(w->b)->counts.wire_icrc, 0);
+}
+
+/* Datagrams with an ICRC leave between bare ones, alone and in order. */
+static void test_bare_datagrams_join_no_others(void **state)
+{
+	static const int bare[] = { 1, 1, 0, 0, 1, 1, 1, 0 };
+	struct udp_world *w = *state;
+
+	srdma_port_udp_take_bare(w->b);
+	for (int turn = 0; turn < 2; turn++) {
+		for (uint32_t i = 0; i < 8; i++)
+			if (bare[i])
+				send_bare(w, i);
+			else
+				world_send(w->conn, i, WORLD_LEN);
+		w->a->ops->flush(w->a);
+		EXPECT_TRAINS(2, 1, 1, 3, 1);
+		expect_equal(w, 8, WORLD_LEN);
+	}
+}
+
+static void test_bare_datagram_is_dropped_where_none_are_taken(void **state)
+{
+	struct udp_world *w = *state;
+
+	for (uint32_t i = 0; i < 10; i++)
+		send_bare(w, i);
+	w->a->ops->flush(w->a);
+	assert_int_equal(world_drain(w, w->b), 0);
+	assert_int_equal(srdma_port_udp_stats(w->b)->counts.wire_icrc, 10);
+}
+
+/* The kernel refuses trains without checksums: bare datagrams leave alone. */
+static void test_bare_datagrams_without_checksums_leave_alone(void **state)
+{
+	struct udp_world *w = *state;
+
+	srdma_port_udp_take_bare(w->b);
+	kernel.no_checksums = 1;
+	kernel.refuse_trains = EINVAL; /* as the kernel does */
+	for (uint32_t i = 0; i < 10; i++)
+		send_bare(w, i);
+	w->a->ops->flush(w->a);
+	assert_int_equal(kernel.count, 10);
+	expect_equal(w, 10, WORLD_LEN);
+}
+
+static void test_bare_datagrams_have_legal_lengths(void **state)
+{
+	struct udp_world *w = *state;
+
+	assert_non_null(w->a->ops->reserve(w->conn));
+	assert_int_equal(w->a->ops->commit_bare(w->conn, SRDMA_BTH_LEN - 1),
+			 -EMSGSIZE);
+	assert_int_equal(w->a->ops->commit_bare(w->conn, SRDMA_MAX_PACKET + 1),
+			 -EMSGSIZE);
+	kernel.refuse_all = EAGAIN;
+	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++)
+		send_bare(w, i);
+	assert_int_equal(w->a->ops->commit_bare(w->conn, WORLD_LEN), -EAGAIN);
+}
+
+/* Over IPv6 every datagram has its ICRC. */
+static void test_no_bare_datagrams_over_ipv6(void **state)
+{
+	struct udp_world *w = *state;
+
+	srdma_port_udp_take_bare(w->b);
+	assert_int_equal(w->b->bare, 0);
+	send_bare(w, 0);
+	w->a->ops->flush(w->a);
+	assert_int_equal(world_drain(w, w->b), 0);
+	assert_int_equal(srdma_port_udp_stats(w->b)->counts.wire_icrc, 1);
+}
+
+#define OVER_IPV4(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
 #define OVER_IPV6(name)                                                        \
 	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest over4[] = {
-		cmocka_unit_test_setup_teardown(test_no_trains_over_ipv4,
-						setup4, world_teardown),
+		OVER_IPV4(test_no_trains_over_ipv4),
+		OVER_IPV4(test_bare_datagrams_leave_in_trains_over_ipv4),
+		OVER_IPV4(test_bare_datagrams_join_no_others),
+		OVER_IPV4(test_bare_datagram_is_dropped_where_none_are_taken),
+		OVER_IPV4(test_bare_datagrams_without_checksums_leave_alone),
+		OVER_IPV4(test_bare_datagrams_have_legal_lengths),
 	};
 	const struct CMUnitTest over6[] = {
 		OVER_IPV6(test_lengths_decide_where_trains_end),
@@ -345,14 +465,11 @@ int main(void)
 		OVER_IPV6(test_train_of_too_long_datagrams_is_lost),
 		OVER_IPV6(test_datagrams_refused_alone_are_lost),
 		OVER_IPV6(test_full_socket_keeps_trains),
+		OVER_IPV6(test_no_bare_datagrams_over_ipv6),
 	};
-	struct srdma_port *port = world_port("[::1]");
 	int failed = cmocka_run_group_tests(over4, NULL, NULL);
 
-	if (!port) {
-		print_message("IPv6 skipped: this machine has no ::1\n");
-		return failed;
-	}
-	port->ops->destroy(port);
-	return failed + cmocka_run_group_tests(over6, NULL, NULL);
+	if (world_has_ipv6())
+		failed += cmocka_run_group_tests(over6, NULL, NULL);
+	return failed;
 }

@@ -24,6 +24,18 @@ struct srdma_port *world_port(const char *host)
 	return port;
 }
 
+int world_has_ipv6(void)
+{
+	struct srdma_port *port = world_port("[::1]");
+
+	if (!port) {
+		print_message("IPv6 skipped: this machine has no ::1\n");
+		return 0;
+	}
+	port->ops->destroy(port);
+	return 1;
+}
+
 int world_stranger(struct udp_world *w, struct sockaddr_storage *at)
 {
 	struct sockaddr_storage b;
@@ -73,7 +85,7 @@ int world_teardown(void **state)
 	return 0;
 }
 
-static void fill(uint8_t *packet, uint32_t len, uint32_t number)
+void world_fill(uint8_t *packet, uint32_t len, uint32_t number)
 {
 	for (uint32_t i = 0; i < len; i++)
 		packet[i] = (uint8_t)(number >> i % 4 * 8 ^ i / 4);
@@ -84,7 +96,7 @@ void world_send(struct srdma_conn *conn, uint32_t number, uint32_t len)
 	uint8_t *out = conn->port->ops->reserve(conn);
 
 	assert_non_null(out);
-	fill(out, len, number);
+	world_fill(out, len, number);
 	assert_int_equal(conn->port->ops->commit(conn, len), 0);
 }
 
@@ -92,7 +104,7 @@ void world_expect(const struct srdma_event *ev, uint32_t number, uint32_t len)
 {
 	uint8_t wanted[SRDMA_MAX_PACKET];
 
-	fill(wanted, len, number);
+	world_fill(wanted, len, number);
 	assert_int_equal(ev->kind, SRDMA_EV_RECV);
 	assert_int_equal(ev->buf->len, len);
 	assert_memory_equal(ev->buf->data, wanted, len);
@@ -119,6 +131,6 @@ void world_datagram(struct udp_world *w, const struct sockaddr_storage *at,
 	srdma_addr_parse(&b, w->b->address, SRDMA_ADDR_NO_PORT);
 	srdma_icrc_init(&icrc, (const struct sockaddr *)at,
 			(const struct sockaddr *)&b);
-	fill(out, len, number);
+	world_fill(out, len, number);
 	srdma_icrc_compute(&icrc, out, len, out + len);
 }

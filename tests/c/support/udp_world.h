@@ -25,6 +25,8 @@ struct udp_world {
 int world_setup(void **state, const char *host);
 int world_teardown(void **state);
 
+/* 1 if this machine has ::1; 0 with a message: tests over IPv6 are skipped. */
+int world_has_ipv6(void);
 /* A port on host with any number; NULL and a message: it cannot be created. */
 struct srdma_port *world_port(const char *host);
 /* Another third party, connected to b. Returns its socket and address. */
@@ -38,7 +40,9 @@ int world_poll(struct udp_world *w, struct srdma_port *port);
  */
 int world_drain(struct udp_world *w, struct srdma_port *port);
 
-/* Commits the packet of this number and length. */
+/* Makes the packet of this number. */
+void world_fill(uint8_t *packet, uint32_t len, uint32_t number);
+/* Commits it. */
 void world_send(struct srdma_conn *conn, uint32_t number, uint32_t len);
 void world_expect(const struct srdma_event *ev, uint32_t number, uint32_t len);
 /* Makes the datagram of a third party to b, len + SRDMA_ICRC_LEN bytes. */

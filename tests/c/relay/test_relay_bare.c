@@ -1,0 +1,330 @@
+/*
+ * Bare datagrams over IPv4 (docs/protocol.md 11a): two workers that both take
+ * them agree on it; with others, and where they do not arrive, every packet has
+ * its ICRC.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "path/path_impl.h"
+#include "port/udp/port_udp_impl.h"
+#include "support/inside.h"
+#include "support/relay_pair.h"
+
+enum { SIZE = 200000, PATIENCE = 20000, FLAGS_OF_ACK = 19, KIND_OF_ACK = 40 };
+
+static struct pair p;
+
+/* What left each side. */
+static struct {
+	struct {
+		uint32_t bare, sealed; /* packets that are not ACKNOWLEDGE */
+		uint32_t questions, consents; /* ACKs with flags A and B; B */
+	} side[2];
+	int drops_bare; /* the network does: bit i, those of side i */
+	int drops_acks_with_b;
+} net;
+
+static int side_of(int fd)
+{
+	const struct srdma_udp_port *b = (const void *)p.side[1].wire;
+
+	return b && b->sock == fd;
+}
+
+static int is_bare(const struct iovec *v)
+{
+	static const uint8_t none[SRDMA_ICRC_LEN];
+	const uint8_t *data = v->iov_base;
+
+	return !memcmp(data + v->iov_len - sizeof(none), none, sizeof(none));
+}
+
+/* Counts a datagram. Returns 1 if the network loses it. */
+static int loses(int side, const struct iovec *v)
+{
+	const uint8_t *data = v->iov_base;
+	const uint8_t flags = data[FLAGS_OF_ACK];
+	const int bare = is_bare(v);
+
+	if (data[0] != SRDMA_OP_ACKNOWLEDGE) {
+		net.side[side].bare += (uint32_t)bare;
+		net.side[side].sealed += (uint32_t)!bare;
+		return bare && (net.drops_bare >> side & 1);
+	}
+	if (!(flags & SRDMA_STH_BARE)) {
+		assert_false(bare);
+		return 0;
+	}
+	assert_int_equal(bare, (flags & SRDMA_STH_ACK_NOW) != 0);
+	assert_int_equal(data[KIND_OF_ACK], SRDMA_ACK_ACK);
+	net.side[side].questions += (uint32_t)bare;
+	net.side[side].consents += (uint32_t)!bare;
+	return (bare && (net.drops_bare >> side & 1)) || net.drops_acks_with_b;
+}
+
+int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		const struct msghdr *m = &msg[i].msg_hdr;
+		int lost = 0;
+
+		for (size_t k = 0; k < m->msg_iovlen; k++)
+			lost |= loses(side_of(fd), &m->msg_iov[k]);
+		if (!lost)
+			assert_int_equal(
+				syscall(SYS_sendmmsg, fd, &msg[i], 1, flags),
+				1);
+	}
+	return (int)n;
+}
+
+/* --- fixture -------------------------------------------------------------- */
+
+/* a, b: 1 if that side takes bare datagrams. */
+static void open_pair(int a, int b, uint8_t level)
+{
+	const int takes[2] = { a, b };
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	struct srdma_port *end[2];
+
+	memset(&net, 0, sizeof(net));
+	memset(&p, 0, sizeof(p));
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(
+			srdma_port_udp_create(&end[i], "127.0.0.1:0", why), 0);
+		if (takes[i])
+			srdma_port_udp_take_bare(end[i]);
+	}
+	pair_defaults(&p);
+	p.window = 32;
+	p.level = level;
+	if (level != SRDMA_LEVEL_AEAD) {
+		p.suite = 0x30; /* aes-128-gmac */
+		p.tag_len = 16;
+	}
+	pair_open_on(&p, end[0], end[1]);
+}
+
+static void finish(uint64_t id)
+{
+	struct srdma_record r;
+	int waits = PATIENCE;
+
+	while (!pair_record(&p, 0, &r) && waits--)
+		pair_wait_ms(&p, 1);
+	assert_true(waits > 0);
+	assert_int_equal(r.id, id);
+	assert_int_equal(r.vendor_err, SRDMA_REASON_NONE);
+}
+
+static void transfer(uint8_t opcode, uint64_t id)
+{
+	struct srdma_desc d = { .opcode = opcode, .id = id, .length = SIZE };
+	uint8_t *from = p.side[opcode == SRDMA_DESC_READ].memory;
+
+	for (uint32_t i = 0; i < SIZE; i++)
+		from[i] = (uint8_t)(id * 77 + i + (i >> 8));
+	d.local_addr = (uintptr_t)p.side[0].memory;
+	d.remote_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 0, d, NULL);
+	finish(id);
+	assert_memory_equal(p.side[0].memory, p.side[1].memory, SIZE);
+}
+
+static void write_and_read(uint64_t id)
+{
+	transfer(SRDMA_DESC_WRITE, id);
+	transfer(SRDMA_DESC_READ, id + 1);
+}
+
+static uint64_t dropped(int side)
+{
+	return srdma_port_udp_stats(p.side[side].wire)->counts.wire_icrc;
+}
+
+static struct srdma_qp_path *path_at(int side)
+{
+	return srdma_qp_path(
+		srdma_relay_qp(p.side[side].relay, p.side[side].qp[0].qpn));
+}
+
+/* --- tests ---------------------------------------------------------------- */
+
+static void test_both_take_them(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	memset(&net, 0, sizeof(net));
+	write_and_read(3);
+	for (int side = 0; side < 2; side++) {
+		assert_true(net.side[side].bare > 0);
+		assert_int_equal(net.side[side].sealed, 0);
+		assert_int_equal(net.side[side].questions, 0);
+		assert_int_equal(dropped(side), 0);
+		assert_int_equal(pair_refused(&p, side, SRDMA_REFUSED_OPCODE),
+				 0);
+	}
+	pair_close(&p);
+}
+
+/* Nothing changes for a worker that does not take them, but a few drops. */
+static void test_one_takes_them(void **state)
+{
+	(void)state;
+	for (int one = 0; one < 2; one++) {
+		open_pair(one == 0, one == 1, SRDMA_LEVEL_AEAD);
+		pair_connect(&p, 0);
+		for (uint64_t id = 1; id < 20; id += 2)
+			write_and_read(id);
+		assert_int_equal(net.side[0].bare + net.side[1].bare, 0);
+		assert_int_equal(net.side[!one].questions, 0);
+		assert_true(net.side[one].questions > 0);
+		assert_true(net.side[one].questions <= 16);
+		assert_int_equal(net.side[0].consents + net.side[1].consents,
+				 0);
+		assert_int_equal(dropped(!one), net.side[one].questions);
+		pair_close(&p);
+	}
+}
+
+/* A tag of level header does not protect payload: the ICRC remains. */
+static void test_level_header_keeps_its_icrc(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_HEADER);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	for (int side = 0; side < 2; side++) {
+		assert_int_equal(net.side[side].bare, 0);
+		assert_true(net.side[side].sealed > 0);
+		assert_int_equal(net.side[side].questions, 0);
+	}
+	pair_close(&p);
+}
+
+static void test_level_packet_has_none(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_PACKET);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	assert_true(net.side[0].bare > 0 && net.side[1].bare > 0);
+	pair_close(&p);
+}
+
+/* A device on the way drops bare datagrams: no question arrives. */
+static void test_network_without_bare_datagrams(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_bare = 3;
+	pair_connect(&p, 0);
+	for (uint64_t id = 1; id < 20; id += 2)
+		write_and_read(id);
+	for (int side = 0; side < 2; side++) {
+		assert_int_equal(net.side[side].bare, 0);
+		assert_true(net.side[side].questions > 0);
+		assert_int_equal(net.side[side].consents, 0);
+	}
+	pair_close(&p);
+}
+
+/* Bare datagrams pass in one direction: only these are used. */
+static void test_direction_without_bare_datagrams(void **state)
+{
+	(void)state;
+	for (int mute = 0; mute < 2; mute++) {
+		open_pair(1, 1, SRDMA_LEVEL_AEAD);
+		net.drops_bare = 1 << mute;
+		pair_connect(&p, 0);
+		for (uint64_t id = 1; id < 20; id += 2)
+			write_and_read(id);
+		assert_int_equal(net.side[mute].bare, 0);
+		assert_true(net.side[!mute].bare > 0);
+		assert_int_equal(path_at(mute)->consent, 0);
+		assert_int_equal(path_at(!mute)->consent, 1);
+		pair_close(&p);
+	}
+}
+
+/* Questions and consents are lost at first: later ones make up for them. */
+static void test_lost_consent_comes_later(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_acks_with_b = 1;
+	pair_connect(&p, 0);
+	write_and_read(1);
+	assert_int_equal(net.side[0].bare + net.side[1].bare, 0);
+	net.drops_acks_with_b = 0;
+	for (uint64_t id = 3; id < 40; id += 2)
+		write_and_read(id);
+	assert_true(net.side[0].bare > 0);
+	assert_int_equal(path_at(0)->consent, 1);
+	pair_close(&p);
+}
+
+/*
+ * The network begins to drop bare datagrams. After two time-outs the packets of
+ * requests have their ICRC again, and arrive.
+ */
+static void test_consent_ends_by_timeouts(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	assert_int_equal(path_at(0)->consent, 1);
+	net.drops_bare = 3;
+	transfer(SRDMA_DESC_WRITE, 3);
+	assert_int_equal(path_at(0)->consent, 0);
+	assert_true(srdma_relay_stats(p.side[0].relay)->timeouts >= 2);
+	memset(&net.side, 0, sizeof(net.side));
+	transfer(SRDMA_DESC_WRITE, 4);
+	assert_int_equal(net.side[0].bare, 0);
+	assert_true(net.side[0].sealed > 0);
+	pair_close(&p);
+}
+
+/* Another path may have a device that drops them. */
+static void test_consent_ends_with_the_path(void **state)
+{
+	struct srdma_qp_path *x;
+
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	x = path_at(1);
+	assert_int_equal(x->consent, 1);
+	srdma_path_move(x, x->conn);
+	assert_int_equal(x->consent, 0);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_both_take_them),
+		cmocka_unit_test(test_one_takes_them),
+		cmocka_unit_test(test_level_header_keeps_its_icrc),
+		cmocka_unit_test(test_level_packet_has_none),
+		cmocka_unit_test(test_network_without_bare_datagrams),
+		cmocka_unit_test(test_direction_without_bare_datagrams),
+		cmocka_unit_test(test_lost_consent_comes_later),
+		cmocka_unit_test(test_consent_ends_by_timeouts),
+		cmocka_unit_test(test_consent_ends_with_the_path),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
