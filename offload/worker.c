@@ -179,6 +179,12 @@ static void disarm(const struct worker *w)
 	w->p->wire->ops->disarm(w->p->wire);
 }
 
+static void wait_ended(struct worker *w, uint64_t since, uint64_t now,
+		       int slept)
+{
+	yield_wait_ended(&w->yields, &(struct yield_wait){ since, now, slept });
+}
+
 /* Returns the ready sources, or -errno if epoll failed. */
 static int sleep_until_event(struct worker *w, uint64_t now)
 {
@@ -204,7 +210,7 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 	if (yield_is_due(&w->yields, idle_since, now)) {
 		now = clock_now(); /* the turn before it may be a long one */
 		sched_yield();
-		yield_returned(&w->yields, now, clock_now());
+		yield_returned(&w->yields, clock_now() - now);
 		return 0;
 	}
 	control_poll(w->p->control);
@@ -215,7 +221,7 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 	work = turn(w, now) > 0;
 	tick(w, now, ready);
 	if (work)
-		yield_wait_ended(&w->yields, now - idle_since, 1);
+		wait_ended(w, idle_since, now, 1);
 	return work;
 }
 
@@ -305,8 +311,7 @@ int worker_run(struct worker *w)
 
 		if (turn(w, now) > 0) {
 			if (waits)
-				yield_wait_ended(&w->yields, now - idle_since,
-						 0);
+				wait_ended(w, idle_since, now, 0);
 			waits = 0;
 			rc = busy(w, now);
 		} else {

@@ -4,10 +4,13 @@ enum {
 	MAX_YIELD_NS = 50000, /* about the cost of a sleep and wake-up */
 	MIN_YIELD_NS = 3000,
 	SHORT_WAIT_NS =
-		3 * MAX_YIELD_NS, /* about the duration of another worker's
+		3 * MAX_YIELD_NS,   /* about the duration of another worker's
 				     sleep */
-	WEIGHT = 128,		  /* yields that the mean covers */
-	PAUSE_NS = 250000000	  /* without yields; some 60 time slices */
+	LOSS_NS = 2 * MAX_YIELD_NS, /* mean above which yields are a loss */
+	SLICE_NS = 4 * LOSS_NS,	    /* a longer time counts as this one, so
+				       that the mean needs one wait in four */
+	WEIGHT = 32,		    /* waits that the mean covers */
+	PAUSE_NS = 250000000	    /* without yields; some 60 time slices */
 };
 
 void yield_policy_init(struct yield_policy *p)
@@ -20,19 +23,28 @@ int yield_is_due(const struct yield_policy *p, uint64_t since, uint64_t now)
 	return now >= p->resume && now - since < p->budget[p->was_long];
 }
 
+void yield_returned(struct yield_policy *p, uint64_t took)
+{
+	p->spent += took;
+}
+
 /*
  * A process that does not yield keeps the core for its whole time slice,
- * milliseconds, while the kernel lets a process that wakes up preempt it. So
- * the worker sleeps at once if yields take longer than a sleep on average.
- * After the pause one yield of a time slice is enough for the next pause.
+ * milliseconds, when the worker yields; but the kernel lets a worker that wakes
+ * up preempt it. After the pause one such wait makes the next pause.
  */
-void yield_returned(struct yield_policy *p, uint64_t from, uint64_t to)
+static void judge(struct yield_policy *p, uint64_t now)
 {
-	p->mean = p->mean - p->mean / WEIGHT + (to - from) / WEIGHT;
-	if (p->mean <= MAX_YIELD_NS)
+	const uint64_t spent = p->spent < SLICE_NS ? p->spent : SLICE_NS;
+
+	p->spent = 0;
+	if (!spent)
 		return;
-	p->mean = MAX_YIELD_NS / 2;
-	p->resume = to + PAUSE_NS;
+	p->mean = p->mean - p->mean / WEIGHT + spent / WEIGHT;
+	if (p->mean <= LOSS_NS)
+		return;
+	p->mean = LOSS_NS - LOSS_NS / WEIGHT;
+	p->resume = now + PAUSE_NS;
 }
 
 /*
@@ -42,12 +54,12 @@ void yield_returned(struct yield_policy *p, uint64_t from, uint64_t to)
  * worker has woken up. Therefore waits that follow a long wait have their own
  * budget.
  */
-void yield_wait_ended(struct yield_policy *p, uint64_t waited, int slept)
+static void adapt(struct yield_policy *p, const struct yield_wait *wait)
 {
 	uint64_t *budget = &p->budget[p->was_long];
 
-	p->was_long = slept && waited >= SHORT_WAIT_NS;
-	if (!slept)
+	p->was_long = wait->slept && wait->until - wait->since >= SHORT_WAIT_NS;
+	if (!wait->slept)
 		*budget = MAX_YIELD_NS;
 	else if (!p->was_long)
 		*budget = MAX_YIELD_NS / 2;
@@ -55,4 +67,10 @@ void yield_wait_ended(struct yield_policy *p, uint64_t waited, int slept)
 		*budget /= 2;
 	if (*budget < MIN_YIELD_NS)
 		*budget = MIN_YIELD_NS;
+}
+
+void yield_wait_ended(struct yield_policy *p, const struct yield_wait *wait)
+{
+	judge(p, wait->until);
+	adapt(p, wait);
 }

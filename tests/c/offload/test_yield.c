@@ -12,6 +12,7 @@ enum {
 	FULL = 50 * US,	 /* time to yield, if work comes meanwhile */
 	LEAST = 3 * US,	 /* the shortest such time */
 	SLICE = 4 * MS,	 /* of a process that does not yield */
+	SLICES = 10,	 /* waits of a slice each that make the first pause */
 	PAUSE = 250 * MS /* without yields */
 };
 
@@ -25,14 +26,23 @@ static uint64_t budget(const struct yield_policy *p)
 	return ns;
 }
 
-/* `count` yields that took `took` ns each, until one makes a pause. Returns the
- * number of yields, and the time at its end. */
-static unsigned yields(struct yield_policy *p, uint64_t *now, uint64_t took,
-		       unsigned count)
+static void ends(struct yield_policy *p, uint64_t waited, int slept)
+{
+	yield_wait_ended(p, &(struct yield_wait){ 0, waited, slept });
+}
+
+/* Waits that spend `spent` ns in yields each, `count` or until one makes a
+ * pause. Returns their number, and the time at their end. */
+static unsigned waits(struct yield_policy *p, uint64_t *now, uint64_t spent,
+		      unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
-		yield_returned(p, *now, *now + took);
-		*now += took;
+		const struct yield_wait wait = { *now, *now + spent, 0 };
+
+		yield_returned(p, spent / 4);
+		yield_returned(p, spent - spent / 4);
+		yield_wait_ended(p, &wait);
+		*now += spent;
 		if (!yield_is_due(p, *now, *now))
 			return i + 1;
 	}
@@ -45,7 +55,7 @@ static void test_the_time_to_yield_follows_the_waits(void **state)
 		uint64_t waited;
 		int slept;
 		uint64_t want;
-	} waits[] = {
+	} cases[] = {
 		{ 10 * US, 0, FULL },
 		{ FULL + 1, 1, FULL / 2 },
 		{ 149 * US, 1, FULL / 2 },
@@ -56,26 +66,26 @@ static void test_the_time_to_yield_follows_the_waits(void **state)
 	(void)state;
 	yield_policy_init(&p);
 	assert_int_equal(budget(&p), FULL);
-	for (unsigned i = 0; i < sizeof(waits) / sizeof(*waits); i++) {
-		yield_wait_ended(&p, waits[i].waited, waits[i].slept);
-		assert_int_equal(budget(&p), waits[i].want);
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		ends(&p, cases[i].waited, cases[i].slept);
+		assert_int_equal(budget(&p), cases[i].want);
 	}
 }
 
-/* The time after a long wait is that of long waits, and those after short ones
- * keep theirs. */
+/* The time after a long wait is that of long waits, and the time after a short
+ * one stays. */
 static void test_long_waits_have_their_own_time(void **state)
 {
 	struct yield_policy p;
 
 	(void)state;
 	yield_policy_init(&p);
-	yield_wait_ended(&p, 150 * US, 1);
+	ends(&p, 150 * US, 1);
 	assert_int_equal(budget(&p), FULL);
 	for (unsigned i = 0; i < 9; i++)
-		yield_wait_ended(&p, MS, 1);
+		ends(&p, MS, 1);
 	assert_int_equal(budget(&p), LEAST);
-	yield_wait_ended(&p, 60 * US, 1);
+	ends(&p, 60 * US, 1);
 	assert_int_equal(budget(&p), FULL / 2);
 }
 
@@ -86,22 +96,25 @@ static void test_short_yields_go_on(void **state)
 
 	(void)state;
 	yield_policy_init(&p);
-	assert_int_equal(yields(&p, &now, 40 * US, 10000), 10000);
+	assert_int_equal(waits(&p, &now, 100 * US, 10000), 10000);
 }
 
-/* A time slice now and then is that of a process which has no part in the
- * traffic. */
+/* Some waits have a time slice of a process without a part in the traffic,
+ * however long. */
 static void test_rare_long_yields_go_on(void **state)
 {
+	static const uint64_t slices[] = { SLICE, 1000 * MS };
 	struct yield_policy p;
 	uint64_t now = 1;
 
 	(void)state;
-	yield_policy_init(&p);
-	for (unsigned i = 0; i < 100; i++) {
-		assert_int_equal(yields(&p, &now, SLICE, 1), 1);
-		assert_true(yield_is_due(&p, now, now));
-		assert_int_equal(yields(&p, &now, US, 299), 299);
+	for (unsigned i = 0; i < 2; i++) {
+		yield_policy_init(&p);
+		for (unsigned n = 0; n < 1000; n++) {
+			assert_int_equal(waits(&p, &now, slices[i], 1), 1);
+			assert_true(yield_is_due(&p, now, now));
+			assert_int_equal(waits(&p, &now, 5 * US, 9), 9);
+		}
 	}
 }
 
@@ -112,16 +125,31 @@ static void test_long_yields_make_a_pause(void **state)
 
 	(void)state;
 	yield_policy_init(&p);
-	assert_int_equal(yields(&p, &now, SLICE, 100), 2);
+	assert_int_equal(waits(&p, &now, SLICE, 100), SLICES);
 	assert_false(yield_is_due(&p, now + PAUSE - 1, now + PAUSE - 1));
 	assert_true(yield_is_due(&p, now + PAUSE, now + PAUSE));
 	/* Still the same process. */
 	now += PAUSE;
-	assert_int_equal(yields(&p, &now, SLICE, 100), 1);
+	assert_int_equal(waits(&p, &now, SLICE, 100), 1);
 	/* It has gone. */
 	now += PAUSE;
-	assert_int_equal(yields(&p, &now, US, 10000), 10000);
-	assert_int_equal(yields(&p, &now, SLICE, 100), 2);
+	assert_int_equal(waits(&p, &now, US, 1000), 1000);
+	assert_in_range(waits(&p, &now, SLICE, 100), SLICES - 1, SLICES);
+}
+
+/* Waits without a yield say nothing of yields. */
+static void test_waits_of_a_pause_do_not_count(void **state)
+{
+	struct yield_policy p;
+	uint64_t now = 1;
+
+	(void)state;
+	yield_policy_init(&p);
+	assert_int_equal(waits(&p, &now, SLICE, 100), SLICES);
+	for (unsigned i = 0; i < 1000; i++)
+		ends(&p, 40 * US, 1);
+	now += PAUSE;
+	assert_int_equal(waits(&p, &now, SLICE, 100), 1);
 }
 
 int main(void)
@@ -132,6 +160,7 @@ int main(void)
 		cmocka_unit_test(test_short_yields_go_on),
 		cmocka_unit_test(test_rare_long_yields_go_on),
 		cmocka_unit_test(test_long_yields_make_a_pause),
+		cmocka_unit_test(test_waits_of_a_pause_do_not_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
