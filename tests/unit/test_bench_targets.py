@@ -74,8 +74,8 @@ def test_numbers(of, text):
     assert number(of) == text
 
 
-def test_rows_are_p1_to_p12_and_p15_with_distinct_goals():
-    assert [row.name for row in ROWS] == [f"P{n}" for n in (*range(1, 13), 15)]
+def test_rows_are_p1_to_p12_p15_and_p16_with_distinct_goals():
+    assert [row.name for row in ROWS] == [f"P{n}" for n in (*range(1, 13), 15, 16)]
     for row in ROWS:
         assert row.goals and len({goal.name for goal in row.goals}) == len(row.goals)
         assert all(goal.bound > 0 for goal in row.goals)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from srdma.errors import LocalError
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -44,7 +45,7 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(median, low, high, len(have))
 
 
-def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+def in_turn(runs: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
     """Execute each run once per round (a, b, ..., a, b, ...), so that noise affects all equally.
 
     Every second round has the reverse order, so that no run always follows the same one. Raises
@@ -52,7 +53,7 @@ def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[
     """
     if rounds < 1:
         raise LocalError(f"{rounds} rounds: give at least 1")
-    results: dict[str, list[T]] = {name: [] for name in runs}
+    results: dict[K, list[T]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:
             results[name].append(runs[name]())

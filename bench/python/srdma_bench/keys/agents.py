@@ -24,6 +24,7 @@ import sys
 import time
 import tracemalloc
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CoroutineType
@@ -74,7 +75,7 @@ def descriptors_needed(count: int) -> None:
         )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A TCP port that nothing uses now."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
@@ -86,19 +87,24 @@ def make_identities(folder: Path, names: list[str]) -> None:
         issue(folder, f"spiffe://bench/{name}", folder / name)
 
 
+def policy_of(identities: list[str], listen: str = "") -> str:
+    """Lines of a policy. listen: address and port; default: any port of 127.0.0.1."""
+    listen = listen or f"127.0.0.1:{free_port()}"
+    names = "".join(f'[[identity]]\nname = "{n}"\npath = "{n}"\n' for n in identities)
+    return f'listen = "{listen}"\n{names}'
+
+
 class Agent(Closing):
-    """A running system agent of one worker. words: further arguments of this module."""
+    """A running system agent of one worker. policy: lines of its policy, without its sockets.
+    words: further arguments of this module."""
 
     def __init__(
-        self, folder: Path, name: str, worker: Path, identities: list[str], words: list[str]
+        self, folder: Path, name: str, worker: Path, policy: str, words: Sequence[str] = ()
     ) -> None:
-        self.socket, policy = folder / f"{name}.sock", folder / f"{name}.toml"
-        policy.write_text(
-            f'worker = "{worker}"\nsocket = "{self.socket}"\nlisten = "127.0.0.1:{_free_port()}"\n'
-            + "".join(f'[[identity]]\nname = "{n}"\npath = "{n}"\n' for n in identities)
-        )
+        self.socket, path = folder / f"{name}.sock", folder / f"{name}.toml"
+        path.write_text(f'worker = "{worker}"\nsocket = "{self.socket}"\n{policy}')
         self._log = folder / f"{name}-agent.log"
-        command = [sys.executable, "-m", "srdma_bench.keys.agents", str(policy), *words]
+        command = [sys.executable, "-m", "srdma_bench.keys.agents", str(path), *words]
         with open(self._log, "wb") as log:
             self.process = spawn(command, stderr=log)
         deadline = time.monotonic() + START

@@ -23,7 +23,15 @@ from srdma.connection import REKEY_LIMIT
 from srdma.embedded import Closing, Embedded, spawn, stop
 from srdma.keyex.offers import QPS_MAX
 from srdma_bench.device import EMBEDDED, Device
-from srdma_bench.keys.agents import Agent, Usage, ask, descriptors_needed, make_identities, usage
+from srdma_bench.keys.agents import (
+    Agent,
+    Usage,
+    ask,
+    descriptors_needed,
+    make_identities,
+    policy_of,
+    usage,
+)
 from srdma_bench.keys.program import Program, Session
 from srdma_bench.series import in_turn
 
@@ -91,7 +99,8 @@ class Pair(Closing):
             if kind == "system":
                 for n, (worker, own) in enumerate(zip(workers, self._names, strict=True)):
                     more = ["--channels", str(4 * MAX_QPS), *(profile if not n else ())]
-                    agent = Agent(self._folder, "ab"[n], worker.control, own, more)
+                    lines = policy_of(own)
+                    agent = Agent(self._folder, "ab"[n], worker.control, lines, more)
                     stack.callback(agent.close)
                     sockets[n], pids[n] = str(agent.socket), agent.pid
             self._system = kind == "system"

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from srdma.embedded import spawn, stop
-from srdma.errors import DeviceError
+from srdma.errors import DeviceError, LocalError
+from srdma_bench import perftest
 from srdma_bench.device import EMBEDDED
 from srdma_bench.keys.sessions import Crowd
 from srdma_bench.keys.sessions import measure as cost_of
@@ -380,6 +381,23 @@ def python_host(effort: Effort) -> Measured:
 
 
 # Agents --------------------------------------------------------------------------------
+
+
+def unmodified(effort: Effort) -> Measured:
+    """P16"""
+    ways = {perftest.DEFAULT: "", perftest.MAPPED: ", map_memory"}
+    values: dict[str, list[float]] = {}
+    for place in perftest.PLACES:
+        try:
+            hosts = perftest.Hosts(place)
+        except LocalError as why:  # a program or library is not installed
+            raise NotMeasuredError(str(why)) from None
+        with hosts:
+            found = hosts.compare(effort.iterations, effort.rounds)
+        for name, runs in found.items():
+            for way, memory in ways.items():
+                values[f"{name}, {place}{memory}"] = _over(runs[way], runs[perftest.PERF])
+    return Measured(values)
 
 
 def agents(effort: Effort) -> Measured:

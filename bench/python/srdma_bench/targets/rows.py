@@ -199,4 +199,20 @@ ROWS: tuple[Target, ...] = (
             Goal("memory, 100 peers", 200, " MiB"),
         ),
     ),
+    Target(
+        "P16", "unmodified programs of perftest by `srdma run` over `srdma perf` of the same: "
+        "average of `ib_write_bw -s 65536`, median of `ib_write_lat -s 32`; on two cores each "
+        "program beside its worker, or both workers on one and both programs on the other",
+        "srdma bench perftest --place beside; srdma bench perftest --place apart", how.unmodified,
+        (
+            Goal("bandwidth, beside", 0.9, " x", least=True),
+            Goal("bandwidth, beside, map_memory", 0.9, " x", least=True),
+            Goal("bandwidth, apart", 0.9, " x", least=True),
+            Goal("bandwidth, apart, map_memory", 0.9, " x", least=True),
+            Goal("latency, beside", 1.2, " x"),
+            Goal("latency, beside, map_memory", 1.2, " x"),
+            Goal("latency, apart", 1.2, " x"),
+            Goal("latency, apart, map_memory", 1.2, " x"),
+        ),
+    ),
 )  # fmt: skip
