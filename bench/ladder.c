@@ -29,7 +29,8 @@ static const char *only[MAX_ONLY]; /* empty: all rungs */
 static int only_count;
 
 static const struct rung *const tables[] = {
-	rungs_raw, rungs_derive, rungs_frame, rungs_mem, rungs_relay, rungs_nic,
+	rungs_raw, rungs_derive, rungs_frame, rungs_mem,
+	rungs_udp, rungs_relay,	 rungs_nic,
 };
 
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };

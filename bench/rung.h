@@ -38,7 +38,7 @@ struct rung {
 enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 
 extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
-	rungs_mem[], rungs_relay[], rungs_nic[];
+	rungs_mem[], rungs_udp[], rungs_relay[], rungs_nic[];
 
 /*
  * A monotonic clock: cycles of the time-stamp counter if there is one, else

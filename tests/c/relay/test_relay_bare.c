@@ -22,7 +22,7 @@ enum { SIZE = 200000, PATIENCE = 20000, FLAGS_OF_ACK = 19, KIND_OF_ACK = 40 };
 
 static struct pair p;
 
-/* Packets that each side sent. */
+/* The packets that left each side. */
 static struct {
 	struct {
 		uint32_t bare, sealed; /* packets that are not ACKNOWLEDGE */
