@@ -43,14 +43,20 @@ class Hosts:
     map_memory: bool = False
 
     def config(
-        self, name: str, *, allow: str = "spiffe://test/*", gid: str = "", worker: str = ""
+        self,
+        name: str,
+        *,
+        allow: str = "spiffe://test/*",
+        gid: str = "",
+        worker: str = "",
+        agent: str = "",
     ) -> Path:
-        host, agent = self._of(name)
+        host, own = self._of(name)
         gid = gid or self.network
-        worker = worker or str(host.ctx.path)
+        worker, agent = worker or str(host.ctx.path), agent or str(own.socket)
         path = self.folder / f"run-{name}.toml"
         path.write_text(
-            f'worker = "{worker}"\nagent = "{agent.socket}"\nidentity = "host-{name}"\n'
+            f'worker = "{worker}"\nagent = "{agent}"\nidentity = "host-{name}"\n'
             f"map_memory = {str(self.map_memory).lower()}\n"
             f'[[peer]]\ngid = "{gid}"\nallow = ["{allow}"]\n'
         )
