@@ -350,6 +350,7 @@ $(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_
 $(BUILD)/tests/c/verbs/test_ud_send: $(patsubst %,$(BUILD)/verbs/%.o,ud_send ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_session: $(patsubst %,$(BUILD)/verbs/%.o,ud_session ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_qp: $(BUILD)/verbs/ud.o $(BUILD)/verbs/qp.o
+$(BUILD)/tests/c/verbs/test_connect: $(BUILD)/verbs/connect.o $(BUILD)/verbs/private.o
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
 $(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/verbs/event_fd.o

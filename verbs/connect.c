@@ -66,11 +66,13 @@ int verbs_connect(struct verbs_qp *qp)
 
 /* --- what the agent says ---------------------------------------------------------------- */
 
-/* A QP that gets no keys has a peer that is not there. */
+/* A QP that gets no keys has a peer that is not there. If the worker does not answer,
+ * the next look tries again, because requests may have no time limit. */
 static void fail(struct verbs_qp *qp)
 {
 	qp->connecting = 0;
-	if (!srdma_qp_flush(qp->qp, SRDMA_REASON_WIRE_LOST))
+	qp->keyless = srdma_qp_flush(qp->qp, SRDMA_REASON_WIRE_LOST) != 0;
+	if (!qp->keyless)
 		verbs_loss_event(qp, SRDMA_REASON_WIRE_LOST);
 }
 
@@ -78,6 +80,10 @@ static void look(struct verbs_qp *qp)
 {
 	int r;
 
+	if (qp->keyless) {
+		fail(qp);
+		return;
+	}
 	if (!qp->connecting) {
 		srdma_check_connection(qp->connection);
 		return;

@@ -159,6 +159,7 @@ struct verbs_qp {
 	struct srdma_qp *qp;
 	struct srdma_connection *connection; /* NULL: none */
 	int connecting;			     /* 1: no keys yet */
+	int keyless; /* 1: it will have none, and its end is to be tried again */
 	int sq_sig_all;
 	uint32_t sq, rq;
 	uint32_t recv_room; /* places in the CQ of its receives */

@@ -19,7 +19,7 @@ static int link_of(const struct verbs_qp *qp)
 		return -ENOENT;
 	if (!qp->connection)
 		return -ENOLINK;
-	if (qp->peer_gone || qp->ibv.state == IBV_QPS_ERR)
+	if (qp->keyless || qp->peer_gone || qp->ibv.state == IBV_QPS_ERR)
 		return -ENOTCONN;
 	return !qp->connecting;
 }

@@ -345,7 +345,7 @@ static int to_reset(struct verbs_qp *qp)
 		return err;
 	qp->ibv.state = IBV_QPS_RESET;
 	qp->attr = (struct ibv_qp_attr){ 0 };
-	qp->connecting = qp->peer_gone = 0;
+	qp->connecting = qp->keyless = qp->peer_gone = 0;
 	qp->recvs = qp->held = 0;
 	return qp->qp ? 0 : make(qp);
 }
