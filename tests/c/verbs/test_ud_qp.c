@@ -41,8 +41,9 @@ static unsigned collected, cleared, arrivals, sent, flushed, completed;
 static unsigned
 	moves_at; /* this verbs_collect() brings all messages to their end */
 static int over;  /* 1: the service has ended */
-static const char *said; /* an event of the service */
-static uint32_t number;	 /* QPN of the last QP of the worker */
+static const char *said;       /* an event of the service */
+static struct srdma_qp *lives; /* on: its DESTROY was not answered */
+static uint32_t number;	       /* QPN of the last QP of the worker */
 
 static struct subject {
 	struct verbs_root root;
@@ -88,6 +89,7 @@ int srdma_destroy_qp(struct srdma_qp *qp)
 {
 	int r = qp ? step(DESTROY) : 0;
 
+	lives = r ? qp : NULL;
 	if (qp && !r) {
 		qps--;
 		free(qp);
@@ -544,7 +546,9 @@ static void test_qp_that_cannot_be_made_and_a_worker_that_hangs(void **state)
 	assert_int_equal(errno, ENOMEM);
 	assert_null(s.root.uds);
 	assert_int_equal(verbs_ud_look(&s.root), 0);
-	qps = 0;
+	answers[DESTROY] = 0;
+	srdma_destroy_qp(lives);
+	nothing_lives();
 }
 
 /* --- the end, and RESET -------------------------------------------------------------------- */
