@@ -42,6 +42,8 @@ class Ports:
         self._ended = ended
         self._services: dict[int, Service] = {}
         self._counts: Counter[User] = Counter()  # of users, and of groups of users
+        self._taken: Counter[User] = Counter()  # as _counts, of FREE_PORTS
+        self._in_use = 0  # of FREE_PORTS
 
     def at(self, port: int) -> Service | None:
         return self._services.get(port)
@@ -72,27 +74,48 @@ class Ports:
                 raise ExchangeError(
                     "quota", f"the programs of {who} serve {most} ports: end some of them first"
                 )
+        if not former and (not port or port in FREE_PORTS):
+            self._check_free(channel.uid)
         port = port or self._free_port()
         service = self._services[port] = Service(port, channel, own, key)
-        self._counts.update(_limits(channel.uid).keys())
+        self._count(service, 1)
         return service
+
+    def _check_free(self, user: User) -> None:
+        """Raise ExchangeError unless a user may serve one more of FREE_PORTS: it has not more of
+        them than others find."""
+        free = len(FREE_PORTS) - self._in_use
+        if not free:
+            raise ExchangeError("taken", "no port is free")
+        for who in _limits(user):
+            if self._taken[who] >= free:
+                raise ExchangeError(
+                    "quota",
+                    f"only {free} ports from {FREE_PORTS[0]} on are free, and the programs "
+                    f"of {who} serve {self._taken[who]}: end some of them first",
+                )
+
+    def _count(self, service: Service, more: int) -> None:
+        """more: 1 for a service that begins, -1 for one that ends."""
+        of_free = more * (service.port in FREE_PORTS)
+        self._in_use += of_free
+        for who in _limits(service.channel.uid):
+            for counts, change in ((self._counts, more), (self._taken, of_free)):
+                counts[who] += change
+                if not counts[who]:
+                    del counts[who]
 
     def _end(self, service: Service) -> None:
         """The program serves its port no longer; without effect the second time."""
         if self._services.get(service.port) is not service:
             return
         del self._services[service.port]
-        for who in _limits(service.channel.uid):
-            self._counts[who] -= 1
-            if not self._counts[who]:
-                del self._counts[who]
+        self._count(service, -1)
         self._ended(service)
 
     def _free_port(self) -> int:
-        free = [port for port in FREE_PORTS if port not in self._services]
-        if not free:
-            raise ExchangeError("taken", "no port is free")
-        return random.choice(free)
+        """One of FREE_PORTS. The caller knows that there is one."""
+        return random.choice([port for port in FREE_PORTS if port not in self._services])
 
 
 def _limits(user: User) -> dict[User, int]:

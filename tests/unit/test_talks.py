@@ -233,6 +233,22 @@ def test_no_port_is_free(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(ask(b, "serve", "b", port=0))[0] == "taken"
 
 
+def test_users_share_the_free_ports(b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user serves at most as many of them as others find, by number or not."""
+    monkeypatch.setattr(ports, "FREE_PORTS", range(PORT, PORT + 4))
+    first, _ = serve(b), serve(b, 0)
+    for port in (0, *range(PORT, PORT + 4)):
+        assert refused(ask(b, "serve", "b", port=port))[0] in ("quota", "taken")
+    serve(b, PORT + 4)  # none of them
+    others = [of_user(b, {"do": "serve", "port": 0}) for _ in range(2)]
+    assert others[0].event()["event"] == "serving"
+    code, text = refused(others[1])
+    assert code == "quota" and f"only 1 ports from {PORT} on are free" in text
+    first.close()
+    until(lambda: len(services(b)) == 3)
+    serve(b, 0)
+
+
 @pytest.mark.parametrize("limit", ["PER_USER", "PER_HOST"])
 def test_too_many_ports(b: Host, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(ports, limit, 2)
@@ -284,6 +300,16 @@ def test_program_that_comes_back(a: Host, remote: Host) -> None:
         assert refused(wire)[0] == "taken"
     service.close()
     assert serve(remote).sock
+
+
+def test_program_that_comes_back_while_few_ports_are_free(
+    remote: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its port still, though its user could not serve another one."""
+    monkeypatch.setattr(ports, "FREE_PORTS", range(PORT, PORT + 2))
+    assert by_link(remote, 1).event()["event"] == "serving"
+    serve(remote, 0)
+    assert by_link(remote, 2).event() == {"event": "serving", "port": PORT}
 
 
 @pytest.mark.parametrize("changes", [{"key": bytes(16)}, {"key": b""}, {"user": "left:8"}])
