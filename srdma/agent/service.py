@@ -7,8 +7,7 @@ import contextlib
 import errno
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,11 +25,12 @@ from srdma.agent.record import Record
 from srdma.agent.remote.sockets import Sockets
 from srdma.agent.rule import Rule
 from srdma.agent.session import Session
-from srdma.agent.settings import TOKEN_LEN, Identity, Terms
+from srdma.agent.settings import Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import RESTART, WITHDRAWN
 from srdma.agent.users import Users
 from srdma.agent.worker import Worker
+from srdma.agent.workers import Workers
 from srdma.control import Control, peer_of, thread_path
 from srdma.errors import (
     DeviceError,
@@ -70,12 +70,11 @@ class Service:
     ) -> None:
         """keeper and port: of a system agent. port: where it listens for peers, if it does."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
-        self._workers: dict[tuple[Path, bytes], Worker] = {}
         self._admission = Admission(audit, self.peer_at, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self.rendezvous, self.callers = self._admission.rendezvous, self._admission.callers
         self.turns = Turns()
-        self._met: set[Worker] = set()
+        self._workers = Workers(rule, keeper, self.rendezvous.know)
         self._away = False  # the worker is on another computer, and there is no link
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
@@ -122,7 +121,7 @@ class Service:
         assert self._keeper
         path = self._rule.worker_at(path)  # as that of a program that comes back
         try:
-            first = await self._kept(path)
+            first = await self._workers.kept(path)
             hello = first.control.hello()
         except (NoWorkerError, WorkerGone):  # one that starts later keeps nothing
             self._away = self.worker_remote
@@ -149,7 +148,7 @@ class Service:
         next start of an agent do (control-link.md 7). path: as in take_over()."""
         while True:
             try:
-                worker = await self._kept(self._rule.worker_at(path))
+                worker = await self._workers.kept(self._rule.worker_at(path))
             except (DeviceError, Timeout):
                 await asyncio.sleep(BACK_EVERY)
                 continue
@@ -162,25 +161,6 @@ class Service:
                 await asyncio.wait([worker.ended])
                 self._away = True
             await self.close(restart=True)  # another take-over would adopt sessions again
-
-    async def _kept(self, path: Path) -> Worker:
-        """See Keeper.worker(). The GID of a worker is known from here on, until it ends.
-
-        Raises WorkerGone, Timeout too. The next call then asks for the GID again.
-        """
-        assert self._keeper
-        worker = await self._keeper.worker(path)
-        if worker not in self._met:
-            gid = worker.control.hello().gid
-            self._met.add(worker)
-            worker.ended.add_done_callback(partial(self._parted, worker))
-            self.rendezvous.know(gid)
-        return worker
-
-    def _parted(self, worker: Worker, _: object) -> None:
-        self._met.discard(worker)
-        if not self._met:
-            self.rendezvous.know(gids.NONE)
 
     def peer_at(self, gid: bytes) -> Peer:
         """See Peers.at()."""
@@ -273,7 +253,7 @@ class Service:
             raise
         finally:
             if worker:
-                self._release(worker)
+                self._workers.release(worker)
             await channel.close()
 
     @contextlib.contextmanager
@@ -348,11 +328,11 @@ class Service:
         own = self._own(channel, settings)
         path = self._rule.worker_at(path)
         if self._keeper:  # else the GID is not known
-            await self._kept(path)
+            await self._workers.kept(path)
         match settings:
             case {"do": "serve", "qpn": int(qpn), "token": bytes(token)}:
                 port_of_qp("qpn", qpn)
-                async with self._worker(path, token) as worker:
+                async with self._workers.held(path, token) as worker:
                     await worker.attach(token, channel.uid)
                     worker.check_new(qpn)
         await self._admission.talks.serve(channel, own, settings)
@@ -384,13 +364,13 @@ class Service:
         """Returns the session, with its worker, which the caller releases."""
         terms = own().narrowed(Terms.of(settings))
         session = Session(channel, own, self)
-        worker = await self._hold(self._rule.worker_at(terms.worker), terms.token)
+        worker = await self._workers.hold(self._rule.worker_at(terms.worker), terms.token)
         ready = False
         try:
             ready = await session.begin(worker, terms, peer)
         finally:
             if not ready:
-                self._release(worker)
+                self._workers.release(worker)
         return (session, worker) if ready else None
 
     async def _rejoin(self, channel: Channel, settings: Mapping[str, Any]) -> None:
@@ -406,7 +386,7 @@ class Service:
         # A proxy has checked this identity.
         if not used or used[0].name != settings["identity"]:
             raise ExchangeError("closed", "the session of these QPs has another identity")
-        async with self._worker(path, settings["token"]) as worker:
+        async with self._workers.held(path, settings["token"]) as worker:
             leg = await worker.attach(settings["token"], channel.uid)
             if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
@@ -416,7 +396,7 @@ class Service:
     async def _rotate(self, channel: Channel, path: Path, token: bytes, age: int) -> None:
         """ROTATE for a program, whose own connection to the worker may not send it."""
         self._rule.check_user(channel.uid)
-        async with self._worker(self._rule.worker_at(path), token) as worker:
+        async with self._workers.held(self._rule.worker_at(path), token) as worker:
             leg = await worker.attach(token, channel.uid)
             rotation = worker.control.rotate(leg, age)
         channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
@@ -447,47 +427,3 @@ class Service:
             raise ExchangeError(code, str(error)) from None
         self.audit("passed", uid=user, account=account(user))
         return control
-
-    def _open(self, path: Path, token: bytes) -> Worker:
-        """Connections for one leg."""
-        worker = Worker(path, self._rule.worker_user, token)
-        try:
-            if self._keeper:
-                worker.take_role(attached=True)
-        except BaseException:
-            worker.close()
-            raise
-        return worker
-
-    async def _hold(self, path: Path, token: bytes) -> Worker:
-        """The connections to a worker process for one leg: they can use no QP of another leg.
-
-        They end with the last _release(). Raises NoWorkerError, and RefusedError if no leg has the
-        token.
-        """
-        if len(token) != TOKEN_LEN:
-            raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
-        kept = await self._kept(path) if self._keeper else None
-        worker = self._workers.get((path, token))
-        if worker is None or worker.ended.done():
-            if kept:
-                kept.control.attach(token)  # else any number of wrong tokens would be connected
-            worker = self._open(path, token)
-            self._workers[path, token] = worker
-        worker.sessions += 1
-        return worker
-
-    def _release(self, worker: Worker) -> None:
-        worker.sessions -= 1
-        if not worker.sessions:
-            worker.close()
-            if self._workers.get((worker.path, worker.token)) is worker:
-                del self._workers[worker.path, worker.token]
-
-    @contextlib.asynccontextmanager
-    async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
-        worker = await self._hold(path, token)
-        try:
-            yield worker
-        finally:
-            self._release(worker)

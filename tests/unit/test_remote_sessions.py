@@ -71,7 +71,7 @@ class RemotePlace(Place):
 
     def holds(self) -> int:
         """How many channels use the connections to the worker for the leg."""
-        workers = self.agent.service._workers
+        workers = self.agent.service._workers._of_legs
         return self.agent.call(lambda: sum(worker.sessions for worker in workers.values()))
 
 

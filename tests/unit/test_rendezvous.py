@@ -484,10 +484,10 @@ def test_worker_that_does_not_say_its_gid(
 ) -> None:
     """It is asked again for the next program. No GID stays known when it ends."""
     service, answer = b.agent.service, Control.hello
-    parted = [*service._met]
+    parted = [*service._workers._met]
     for met in parted:
         b.agent.call(met.close)
-    until(lambda: not service._met)
+    until(lambda: not service._workers._met)
     failures = [error("no answer to HELLO")]
 
     def hello(control: Control) -> Hello:
@@ -498,12 +498,12 @@ def test_worker_that_does_not_say_its_gid(
     monkeypatch.setattr(Control, "hello", hello)
     code, text = refused(call(b, HIGH, A, LOW))
     assert (code, text) == ("worker", "no answer to HELLO")
-    assert not service._met
+    assert not service._workers._met
     meet(call(b, HIGH, A, LOW), call(a, LOW, B, HIGH))
     assert service.rendezvous.gid == B
     b.worker.close()
     until(lambda: b.agent.call(lambda: service.rendezvous.gid) == gids.NONE)
-    assert not service._met
+    assert not service._workers._met
 
 
 def test_offer_gives_way_to_other_identities(

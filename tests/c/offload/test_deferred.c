@@ -60,17 +60,26 @@ static void scene_close(struct scene *s)
 	pair_close(&s->pair);
 }
 
-static void add(struct scene *s, uint16_t kind, uint32_t number,
-		struct client *client)
+static void add_with(struct scene *s, uint16_t kind, uint32_t number,
+		     uint64_t ticket, struct client *client)
 {
 	const struct deferred d = {
 		.client = client,
 		.kind = kind,
 		.leg = srdma_relay_leg_id(s->pair.side[0].leg),
 		.number = number,
+		.ticket = ticket,
 	};
 
+	if (kind == SRDMA_CTL_RESET)
+		deferred_cancel_reset(&s->list, d.leg, d.number);
 	assert_int_equal(deferred_add(&s->list, &d), 0);
+}
+
+static void add(struct scene *s, uint16_t kind, uint32_t number,
+		struct client *client)
+{
+	add_with(s, kind, number, 0, client);
 }
 
 static void wait_for(struct scene *s, int i, struct client *client)
@@ -229,16 +238,7 @@ static void test_a_repeated_destroy_is_finished_once(void **state)
 static void add_reset(struct scene *s, int i, uint32_t posted,
 		      struct client *client)
 {
-	const struct deferred d = {
-		.client = client,
-		.kind = SRDMA_CTL_RESET,
-		.leg = srdma_relay_leg_id(s->pair.side[0].leg),
-		.number = s->pair.side[0].qp[i].qpn,
-		.ticket = posted,
-	};
-
-	deferred_cancel_reset(&s->list, d.leg, d.number);
-	assert_int_equal(deferred_add(&s->list, &d), 0);
+	add_with(s, SRDMA_CTL_RESET, s->pair.side[0].qp[i].qpn, posted, client);
 }
 
 /* A newer RESET of the QP cancels the one that waits. It is forgotten with its
