@@ -45,14 +45,15 @@ class Waiting:
 
     @property
     def limits(self) -> Limits:
-        """By the service, or the user of it, and whose talks are counted there; "": all."""
+        """By the service, or the user of it, and whose talks are counted there; "": all. These come
+        last: a talk that gives way under another limit frees a place of them too."""
         user = self.service.channel.uid
         identity, gid = f"identity {self.meeting.identity}", f"GID {gids.text_of(self.gid)}"
         return {
-            (self.service, ""): Limit(WAITING_MAX, (identity, gid)),
             (self.service, identity): Limit(WAITING_PER_IDENTITY, (gid,)),
             (self.service, gid): Limit(WAITING_PER_GID, (identity,)),
             (group(user) or user, identity): Limit(WAITING_OF_IDENTITY),
+            (self.service, ""): Limit(WAITING_MAX, (identity, gid)),
         }
 
 

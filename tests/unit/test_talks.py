@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from srdma.agent import calls, dialogue, links, ports, repeat, talks
+from srdma.agent.places import Places
 from srdma.identity import Names, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, ErrorMessage, Ready, decode, encode
@@ -666,6 +668,25 @@ def test_others_have_all_places(b: Host, folder: Path, monkeypatch: pytest.Monke
     assert decode(crowd.message()[4:]) == Say(b"yes")
     crowd.close()
     peer.close()
+
+
+def test_identity_that_has_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further talk of it takes the place of one of its own, and no other identity's too, though
+    the port is full as well."""
+    monkeypatch.setattr(talks, "WAITING_PER_IDENTITY", 4)
+    monkeypatch.setattr(talks, "WAITING_MAX", 8)
+    found, service = Places[int](), Mock()
+    service.channel.uid = 7
+    each = [("a", A)] * 4 + [("b", B)] * 4 + [("a", C)]
+    waiting = [
+        talks.Waiting(number, service, Mock(identity=identity), gid)
+        for number, (identity, gid) in enumerate(each)
+    ]
+    for one in waiting[:-1]:
+        found.add(one.number, one.limits)
+    for one in waiting[:2]:  # the program has taken them
+        found.fix(one.number, one.limits)
+    assert found.make_room(waiting[-1].limits) == [2]
 
 
 def test_user_whose_ports_are_full(b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
