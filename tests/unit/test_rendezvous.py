@@ -580,9 +580,10 @@ class Waiting:
         self.refusals.append(error.code)
 
 
-def server_of(b: Rendezvous, qpn: int, waiting: Waiting) -> None:
+def server_of(b: Rendezvous, qpn: int, waiting: Waiting, of: bytes = A) -> None:
+    """of: the GID of the client."""
     offer = Offer((GCM,), (0,), "", bytes(32), (end(qpn, bytes(16)),))
-    b.offered(cast(Any, waiting), offer, To(A, B, HIGH))
+    b.offered(cast(Any, waiting), offer, To(of, B, HIGH))
 
 
 @pytest.fixture
@@ -603,6 +604,19 @@ def test_identity_with_the_most_offers_gives_no_way_to_itself(
     assert caught.value.code == "busy" and not any(one.refusals for one in waiting)
     server_of(alone, 6, Waiting("c"))
     assert [one.refusals for one in waiting] == [["busy"], [], [], []]
+
+
+def test_gids_share_the_places_of_their_identity(
+    alone: Rendezvous, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "OFFERS_PER_IDENTITY", 3)
+    waiting = [Waiting() for _ in range(3)]
+    for number, one in enumerate(waiting, 1):
+        server_of(alone, number, one)
+    server_of(alone, 4, Waiting(), of=C)
+    assert [one.refusals for one in waiting] == [["busy"], [], []]
+    with pytest.raises(ExchangeError, match="too many OFFERs"):
+        server_of(alone, 1, Waiting())
 
 
 def test_program_gives_up_as_an_offer_arrives(alone: Rendezvous) -> None:
