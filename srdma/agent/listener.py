@@ -104,8 +104,10 @@ class Arrivals:
             gone = self._places.make_room(limits)
         except Full:
             raise ExchangeError("busy", BUSY_TEXT) from None
-        for number in gone:
-            self._pop(number).refuse(ExchangeError("busy", GIVES_WAY))
+        for number in gone:  # peers of this listener: only its own limit has holders
+            former, error = self._pop(number), ExchangeError("busy", GIVES_WAY)
+            listener.refused(former.stream.link.address, error)
+            former.refuse(error)
 
     def _look(self) -> None:
         """Drop the peers that closed."""
@@ -157,7 +159,7 @@ class Admission:
     ) -> None:
         """peer_at: see Peers.at(); port: see Links."""
         self.audit = audit
-        self.rendezvous = Rendezvous(peer_at)
+        self.rendezvous = Rendezvous(audit, peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
         self.callers = Callers()

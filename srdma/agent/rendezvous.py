@@ -72,9 +72,10 @@ class Rendezvous:
     gid: of the worker of this agent, NONE as long as it is unknown.
     """
 
-    def __init__(self, peer_at: Callable[[bytes], Peer]) -> None:
+    def __init__(self, audit: Callable[..., None], peer_at: Callable[[bytes], Peer]) -> None:
         """peer_at: see Peers.at()."""
         self.gid = gids.NONE
+        self._audit = audit
         self._peer_at = peer_at
         self._calls: dict[Key, asyncio.Future[Meeting]] = {}
         self._offers: dict[Key, Meeting] = {}  # the oldest first
@@ -178,8 +179,11 @@ class Rendezvous:
             gone = self._places.make_room(_limits(key, meeting))
         except Full:
             raise ExchangeError("busy", BUSY_TEXT) from None
-        for former in gone:
-            self._remove(former).refuse(ExchangeError("busy", BUSY_TEXT))
+        for each in gone:
+            former, error = self._remove(each), ExchangeError("busy", BUSY_TEXT)
+            address = former.stream.link.address
+            self._audit("refused", address=address, code=error.code, text=error.text)
+            former.refuse(error)
 
 
 def _limits(key: Key, meeting: Meeting) -> Limits:

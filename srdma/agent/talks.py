@@ -184,9 +184,11 @@ class Talks:
         except Full as full:
             raise ExchangeError("busy", _full(waiting, full.at)) from None
         for number in gone:
-            former = self._remove(number)
+            former, error = self._remove(number), ExchangeError("busy", GIVES_WAY)
             self._leave(former)
-            former.meeting.refuse(ExchangeError("busy", GIVES_WAY))
+            address = former.meeting.stream.link.address
+            self._audit("refused", address=address, code=error.code, text=error.text)
+            former.meeting.refuse(error)
 
     def _heard(self, number: int) -> None:
         """The caller has ended a talk that waits, or has sent a message before the answer."""

@@ -662,6 +662,8 @@ def test_others_have_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
     assert room(arrivals, here, Mock(awaited=False, identity="b")) == [True]
     assert [one.refuse.called for one in crowd] == [True, False, False]
     assert crowd[0].refuse.call_args.args[0].code == "busy"
+    (told,) = here.refused.call_args_list  # in the audit, and to the program
+    assert told.args == (crowd[0].stream.link.address, crowd[0].refuse.call_args.args[0])
     with pytest.raises(ExchangeError, match=NO_LONGER):
         arrivals.take(first, 7)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -573,7 +574,7 @@ class Waiting:
     def __init__(self, identity: str = "a") -> None:
         self.identity, self.refusals = uri(identity), list[str]()
         self.certificate = None  # not needed without `san`
-        link = SimpleNamespace(refused=lambda _: None)
+        link = SimpleNamespace(refused=lambda _: None, address="192.0.2.1")
         self.stream = SimpleNamespace(watch=lambda _: None, link=link)
 
     def refuse(self, error: ExchangeError) -> None:
@@ -589,7 +590,7 @@ def server_of(b: Rendezvous, qpn: int, waiting: Waiting, of: bytes = A) -> None:
 @pytest.fixture
 def alone() -> Rendezvous:
     """A rendezvous whose policy permits all peers."""
-    return Rendezvous(lambda _: cast(Any, SimpleNamespace(check=lambda *_: None)))
+    return Rendezvous(Mock(), lambda _: cast(Any, SimpleNamespace(check=lambda *_: None)))
 
 
 def test_identity_with_the_most_offers_gives_no_way_to_itself(
@@ -604,6 +605,9 @@ def test_identity_with_the_most_offers_gives_no_way_to_itself(
     assert caught.value.code == "busy" and not any(one.refusals for one in waiting)
     server_of(alone, 6, Waiting("c"))
     assert [one.refusals for one in waiting] == [["busy"], [], [], []]
+    cast(Mock, alone._audit).assert_called_once_with(
+        "refused", address="192.0.2.1", code="busy", text=rendezvous.BUSY_TEXT
+    )
 
 
 def test_gids_share_the_places_of_their_identity(

@@ -661,6 +661,8 @@ def test_others_have_all_places(b: Host, folder: Path, monkeypatch: pytest.Monke
     link._busy = Pace(0)
     peer.send_on(1, talk_of(of=C))
     assert crowd.error() == (3, "busy")
+    (told,) = b.told("refused")
+    assert (told["code"], told["text"]) == ("busy", talks.GIVES_WAY)
     assert service.event()["identity"] == uri("c")
     assert refused(ask(b, "answer", "b", talk=gone)) == ("closed", talks.NO_LONGER)
     assert not link.end and waiting(b) == 3
