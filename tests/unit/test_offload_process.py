@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has no
 
 READ = 4
 NOBODY = 65534
+COPIES = 32  # of a process, under way at the same time
 
 
 def test_memory_that_blocks_ends_its_leg_and_disturbs_no_neighbour(a: Worker) -> None:
@@ -40,6 +41,22 @@ def test_memory_that_blocks_ends_its_leg_and_disturbs_no_neighbour(a: Worker) ->
             errno.EBUSY, Kind.REG_MR, body[:0] + reg_mr(leg, READ, PAGES * PAGE, address=address)
         )
     assert client.alive()
+    assert a.stop() == 0
+
+
+def test_requests_that_wait_for_a_copy_that_blocks(a: Worker) -> None:
+    """All learn that the leg ended, also those whose probes had no place among the copies."""
+    with absent_memory(a.control) as (hostile, address):
+        if not address:
+            pytest.skip("the kernel refuses userfaultfd")
+        leg, _ = hostile.open()
+        body = reg_mr(leg, READ, PAGES * PAGE, address=address)
+        tags = {hostile.send(Kind.REG_MR, body) for _ in range(COPIES + 8)}
+        for _ in [*tags]:
+            kind, answered, status, said, _ = hostile.receive()  # 3 to 5 s later
+            assert (kind, status) == (Kind.REG_MR, errno.ECONNRESET), said
+            assert b"leg ended" in said
+            tags.remove(answered)
     assert a.stop() == 0
 
 

@@ -388,11 +388,9 @@ static void fail(struct srdma_shm_host *h, struct srdma_shm_process *process)
 
 	process->failed = true;
 	srdma_copier_stop(process->copier);
-	while ((region = TAILQ_FIRST(&process->probes))) {
+	/* Their regions have no result: they end with their legs. */
+	while ((region = TAILQ_FIRST(&process->probes)))
 		take_probe(process, region);
-		region->status = -ETIMEDOUT;
-		region->opening = 0;
-	}
 	for (struct srdma_shm_conn *c = h->p.conns; c; c = c->next)
 		if (srdma_shm_leg_of(&c->conn)->process == process)
 			srdma_shm_conn_end(c, -ETIMEDOUT);

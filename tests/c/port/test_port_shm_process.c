@@ -355,7 +355,8 @@ static void test_probe_waits_for_a_copy(void **state)
 	f->port->ops->buf_put(dma.buf);
 }
 
-/* The end of the process's legs ends the probe that waits. */
+/* The end of the process's legs ends the region whose probe waits. Until then it
+ * has no result, which the client would be told in place of the cause. */
 static void test_probe_waits_behind_copies_that_block(void **state)
 {
 	struct shm_leg *f = *state;
@@ -373,7 +374,7 @@ static void test_probe_waits_behind_copies_that_block(void **state)
 	fill_copies(f, &dma);
 	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &waits), 0);
 	pass(f, LIMIT_MS);
-	assert_int_equal(f->port->ops->region_ready(waits), -ETIMEDOUT);
+	assert_int_equal(f->port->ops->region_ready(waits), -EINPROGRESS);
 	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &late),
 			 -ETIMEDOUT);
 	assert_non_null(strstr(f->port->why, "did not answer for 4 s"));
