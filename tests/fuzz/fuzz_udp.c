@@ -204,6 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	before = places();
 	in.at = data;
 	in.left = size;
+	port->base.bare = next() & 1;
 	while (in.left) {
 		int n = port->base.ops->poll(&port->base, ev,
 					     1 + next() % SRDMA_UDP_BURST);
