@@ -148,6 +148,14 @@ int srdma_shared_queue_join(struct srdma_qp *qp, struct srdma_qp *holder)
 	return 0;
 }
 
+int verbs_srq_join(struct verbs_srq *srq, struct srdma_qp *qp)
+{
+	(void)srq;
+	(void)qp;
+	fail();
+	return 0;
+}
+
 int srdma_qp_flush(struct srdma_qp *qp, uint32_t reason)
 {
 	(void)qp;
@@ -364,6 +372,15 @@ void verbs_cq_drop(struct verbs_cq *cq, uint32_t qp_num)
 {
 	(void)cq;
 	(void)qp_num;
+}
+
+void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
+		     enum ibv_event_type type)
+{
+	(void)root;
+	(void)e;
+	(void)type;
+	fail();
 }
 
 void verbs_event_drop(struct verbs_root *root, struct verbs_event *e)
