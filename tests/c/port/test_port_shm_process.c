@@ -311,6 +311,20 @@ static void fill_copies(struct shm_leg *f, struct srdma_dma *dma)
 	assert_int_equal(n, SRDMA_COPIER_SLOTS);
 }
 
+/* Copies of its memory that block are all that can be under way. */
+static void hostile_fill(struct shm_leg *f, struct hostile *h,
+			 struct srdma_dma *dma)
+{
+	hostile_start(h, 5);
+	h->leg = open_leg(f, h->pid);
+	assert_int_equal(open_region(h->leg, h->memory, LENGTH, &h->region), 0);
+	assert_int_equal(shm_region_ready(f->port, h->region), 0);
+	dma->region = h->region;
+	dma->addr = (uintptr_t)h->memory + MIDDLE;
+	dma->buf = f->port->ops->buf_get(f->port);
+	fill_copies(f, dma);
+}
+
 static void take_copies(struct shm_leg *f, int n)
 {
 	while (n) {
@@ -364,14 +378,7 @@ static void test_probe_waits_behind_copies_that_block(void **state)
 	struct srdma_dma dma = { .len = 1 };
 	struct hostile h;
 
-	hostile_start(&h, 5);
-	h.leg = open_leg(f, h.pid);
-	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &h.region), 0);
-	assert_int_equal(shm_region_ready(f->port, h.region), 0);
-	dma.region = h.region;
-	dma.addr = (uintptr_t)h.memory + MIDDLE;
-	dma.buf = f->port->ops->buf_get(f->port);
-	fill_copies(f, &dma);
+	hostile_fill(f, &h, &dma);
 	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &waits), 0);
 	pass(f, LIMIT_MS);
 	assert_int_equal(f->port->ops->region_ready(waits), -EINPROGRESS);
@@ -393,14 +400,7 @@ static void test_copies_are_limited(void **state)
 	struct srdma_dma dma = { .len = 1 };
 	struct hostile h;
 
-	hostile_start(&h, 5);
-	h.leg = open_leg(f, h.pid);
-	assert_int_equal(open_region(h.leg, h.memory, LENGTH, &h.region), 0);
-	assert_int_equal(shm_region_ready(f->port, h.region), 0);
-	dma.region = h.region;
-	dma.addr = (uintptr_t)h.memory + MIDDLE;
-	dma.buf = f->port->ops->buf_get(f->port);
-	fill_copies(f, &dma);
+	hostile_fill(f, &h, &dma);
 	neighbour_goes_on(f);
 	hostile_end(&h);
 	take_copies(f, SRDMA_COPIER_SLOTS);
