@@ -309,6 +309,7 @@ def test_departures(hosts: Hosts, place: str, says: bytes | None) -> None:
         for at in range(0, len(says or b""), len(DEPARTURE)):
             talk.tell({"do": "say", "data": (says or b"")[at : at + len(DEPARTURE)]})
         if says is not None:
+            talk.sock.settimeout(2 * WAIT)  # the program waits a minute for a silent peer
             assert talk.event()["event"] == "closed"
     code, out = ended(server)
     assert code == 0, out
