@@ -31,7 +31,8 @@ void yield_returned(struct yield_policy *p, uint64_t took)
 /*
  * A process that does not yield keeps the core for its whole time slice,
  * milliseconds, when the worker yields; but the kernel lets a worker that wakes
- * up preempt it. After the pause one such wait makes the next pause.
+ * up preempt it. Soon after a pause one such wait makes the next pause; later
+ * the traffic may be another one, and the mean starts again.
  */
 static void judge(struct yield_policy *p, uint64_t now)
 {
@@ -40,6 +41,8 @@ static void judge(struct yield_policy *p, uint64_t now)
 	p->spent = 0;
 	if (!spent)
 		return;
+	if (p->resume && now >= p->resume + PAUSE_NS)
+		p->mean = p->resume = 0;
 	p->mean = p->mean - p->mean / WEIGHT + spent / WEIGHT;
 	if (p->mean <= LOSS_NS)
 		return;

@@ -137,6 +137,31 @@ static void test_long_yields_make_a_pause(void **state)
 	assert_in_range(waits(&p, &now, SLICE, 100), SLICES - 1, SLICES);
 }
 
+/* A pause says nothing of the traffic long after it. */
+static void test_another_traffic_is_judged_anew(void **state)
+{
+	static const struct {
+		uint64_t later; /* than the end of the pause, ns */
+		unsigned want;	/* number of waits until the next one */
+	} cases[] = {
+		{ 0, 1 },
+		{ PAUSE - SLICE - 1, 1 },
+		{ PAUSE, SLICES },
+		{ 1000ULL * MS, SLICES },
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct yield_policy p;
+		uint64_t now = 1;
+
+		yield_policy_init(&p);
+		assert_int_equal(waits(&p, &now, SLICE, 100), SLICES);
+		now += PAUSE + cases[i].later;
+		assert_int_equal(waits(&p, &now, SLICE, 100), cases[i].want);
+	}
+}
+
 /* Waits without a yield say nothing of yields. */
 static void test_waits_of_a_pause_do_not_count(void **state)
 {
@@ -160,6 +185,7 @@ int main(void)
 		cmocka_unit_test(test_short_yields_go_on),
 		cmocka_unit_test(test_rare_long_yields_go_on),
 		cmocka_unit_test(test_long_yields_make_a_pause),
+		cmocka_unit_test(test_another_traffic_is_judged_anew),
 		cmocka_unit_test(test_waits_of_a_pause_do_not_count),
 	};
 
