@@ -76,8 +76,8 @@ def descriptors_needed(count: int) -> None:
 
 
 def free_port() -> int:
-    """A TCP port that nothing uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
+    """A TCP port that nothing uses now, at any address."""
+    with socket.create_server(("0.0.0.0", 0)) as sock:
         return int(sock.getsockname()[1])
 
 
