@@ -40,7 +40,8 @@ enum ud_drop {
 enum ud_state {
 	UD_CALLING,  /* the peer is to answer */
 	UD_ARRIVING, /* the agent is to give the peer's talk to this process */
-	UD_KEYING,
+	UD_KEYING,   /* the agent is to confirm the keys */
+	UD_WAITING,  /* the peer is to say that its agent has */
 	UD_UP,
 	UD_FAILED, /* no QP; no attempt before `deadline` */
 };
@@ -59,7 +60,8 @@ struct ud_session {
 	int incoming; /* 1: the peer began it */
 	uint8_t gid[SRDMA_GID_LEN];
 	uint32_t peer;	 /* QPN of its UD QP */
-	uint32_t caller; /* incoming: QPN of the peer's QP of the session */
+	uint32_t theirs; /* QPN of the peer's QP of the session */
+	int heard;	 /* 1: the peer has said that it is ready */
 	struct srdma_qp *qp;
 	uint32_t qp_num;
 	struct srdma_channel *talk;
@@ -72,6 +74,12 @@ struct ud_session {
 	uint32_t put, posted, done; /* messages, modulo 2^32 */
 	int lost;		    /* 1: its QP has ended */
 };
+
+/* 1: the peer is the right one, so that its messages may be delivered. */
+static inline int ud_has_keys(const struct ud_session *s)
+{
+	return s->state == UD_WAITING || s->state == UD_UP;
+}
 
 /* A work request of the program whose completion is due in its turn. */
 struct ud_send {
@@ -149,7 +157,7 @@ int ud_session_end_all(struct verbs_ud *ud);
 
 /* A completion of the QP of a session. */
 void ud_send_done(struct ud_session *s, const struct srdma_wc *wc);
-/* Gives the messages of a session with keys to its QP. */
+/* Gives the messages of a session that is UP to its QP. */
 void ud_send_flush(struct ud_session *s);
 /* The session ends: messages that did not arrive are dropped. */
 void ud_send_forget(struct ud_session *s);

@@ -50,7 +50,7 @@ static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc)
 /* 1: the session has keys, or had them when it ended. */
 static int has_keys(const struct ud_arrival *a)
 {
-	return !a->session || a->session->state == UD_UP;
+	return !a->session || ud_has_keys(a->session);
 }
 
 /* 1 if the message may wait. Peers that do not confirm the keys leave slots to the
@@ -59,7 +59,7 @@ static int has_place(struct verbs_ud *ud, const struct ud_session *s)
 {
 	uint32_t early = 0;
 
-	if (s->state == UD_UP)
+	if (ud_has_keys(s))
 		return 1;
 	for (uint32_t i = 0; i < ud->arrivals.count; i++)
 		early += !has_keys(&ud->arrival[ud_ring_at(&ud->arrivals, i)]);
@@ -101,7 +101,7 @@ void ud_recv_forget(struct ud_session *s)
 		struct ud_arrival *a =
 			&ud->arrival[ud_ring_at(&ud->arrivals, i)];
 
-		if (a->session == s && s->state != UD_UP) {
+		if (a->session == s && !ud_has_keys(s)) {
 			give_back(ud, a->slot);
 			continue;
 		}

@@ -12,7 +12,7 @@
 
 enum {
 	/* Without progress for so long, completions do not wait: of a session
-	 * with keys, and of one that gets them. */
+	 * that is UP, and of one that is being made. */
 	SLOW_MS = 100,
 	SLOW_KEYS_MS = 2000,
 	QKEY_OF_QP = 1u << 31, /* IBA 10.2.5: the sender's own Q_Key counts */

@@ -1,7 +1,8 @@
 /*
  * Sessions of UD QPs (ud.h). The end that sends first calls the other UD QP in a
  * talk (docs/protocol.md 8.9), in which both ends tell the QPN of their QP of the
- * session; then both ask their agents for keys, as for an RC QP.
+ * session; then both ask their agents for keys, as for an RC QP. In the end they tell
+ * each other that their agents have confirmed the keys, and the talk ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "wire/reason.h"
 
 enum {
-	KEYS_MS = 30000,  /* until a session has keys */
+	KEYS_MS = 30000,  /* until both ends of a session have keys */
 	AGAIN_MS = 1000,  /* after a failure, before the next attempt */
 	LOOK_MS = 1000,	  /* at the connection of a session that has keys */
 	ARRIVE_MS = 5000, /* the time limit of a message in the worker */
@@ -266,14 +267,14 @@ struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
 
 /* --- keys -------------------------------------------------------------------------------- */
 
-static void connect_to(struct ud_session *s, uint32_t qp_num)
+static void connect_to_peer(struct ud_session *s)
 {
 	const struct verbs_peer *policy =
 		verbs_policy_peer(s->ud->root->policy, s->gid);
 	const struct srdma_settings_peer to = {
 		.role = SRDMA_SETTINGS_RENDEZVOUS,
 		.gid = s->gid,
-		.qp_num = qp_num,
+		.qp_num = s->theirs,
 	};
 	const struct srdma_connection_attr attr = {
 		.identity = s->ud->root->policy->identity,
@@ -285,8 +286,6 @@ static void connect_to(struct ud_session *s, uint32_t qp_num)
 	int r = srdma_connection_begin(&s->connection, leg_of(s->ud), &to,
 				       &attr);
 
-	srdma_channel_drop(s->talk);
-	s->talk = NULL;
 	if (!r)
 		r = -ud_loop_watch(s->ud->root,
 				   srdma_connection_fd(s->connection));
@@ -296,15 +295,66 @@ static void connect_to(struct ud_session *s, uint32_t qp_num)
 		begin_state(s, UD_KEYING);
 }
 
+/* 0 or -errno: the session has failed. */
+static int say(struct ud_session *s, enum ud_hello_kind kind)
+{
+	const struct ud_hello hello = { kind, 0, s->qp_num };
+	uint8_t bytes[UD_HELLO];
+	const struct srdma_talk_data data = { bytes, sizeof(bytes) };
+	int r;
+
+	ud_hello_write(bytes, &hello);
+	r = srdma_talk_say(s->talk, &data);
+	if (r)
+		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
+	return r;
+}
+
+/* Both ends are ready. */
+static void open_session(struct ud_session *s)
+{
+	srdma_channel_drop(s->talk);
+	s->talk = NULL;
+	s->state = UD_UP;
+	s->moved = s->deadline = ud_now();
+}
+
+/* The agent has confirmed the keys. */
+static void confirmed(struct ud_session *s)
+{
+	if (say(s, UD_READY))
+		return;
+	s->state = UD_WAITING;
+	if (s->heard)
+		open_session(s);
+}
+
+static void heard_reply(struct ud_session *s, const struct ud_hello *h)
+{
+	s->theirs = h->session;
+	connect_to_peer(s);
+}
+
+static void heard_ready(struct ud_session *s)
+{
+	s->heard = 1;
+	if (s->state == UD_WAITING)
+		open_session(s);
+}
+
 static void heard(struct ud_session *s, const struct srdma_agent_event *e)
 {
 	struct ud_hello h;
 
-	if (ud_hello_read(&h, e->peer.data, e->peer.data_len) ||
-	    h.kind != UD_REPLY)
-		fail(s, UD_DROP_NO_SESSION, "its answer is malformed");
+	if (ud_hello_read(&h, e->peer.data, e->peer.data_len))
+		h.kind = 0;
+	if (s->state == UD_CALLING && h.kind == UD_REPLY)
+		heard_reply(s, &h);
+	else if (s->state >= UD_KEYING && h.kind == UD_READY && !s->heard &&
+		 h.session == s->theirs)
+		heard_ready(s);
 	else
-		connect_to(s, h.session);
+		fail(s, UD_DROP_NO_SESSION, "its answer is malformed");
 }
 
 /* --- peers that call --------------------------------------------------------------------- */
@@ -370,31 +420,22 @@ void ud_session_called(struct verbs_ud *ud, const struct srdma_agent_event *e)
 		refuse(ud, e->talk);
 		return;
 	}
-	s->caller = h.session;
+	s->theirs = h.session;
 	accept_call(s, e->talk, policy);
 }
 
 /* The agent has given the talk to this process. */
 static void talking(struct ud_session *s)
 {
-	const struct ud_hello hello = { UD_REPLY, 0, s->qp_num };
-	uint8_t bytes[UD_HELLO];
-	const struct srdma_talk_data data = { bytes, sizeof(bytes) };
-	int r;
-
-	ud_hello_write(bytes, &hello);
-	r = srdma_talk_say(s->talk, &data);
-	if (r)
-		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
-	else
-		connect_to(s, s->caller);
+	if (!say(s, UD_REPLY))
+		connect_to_peer(s);
 }
 
 /* --- time ---------------------------------------------------------------------------------- */
 
 static void said(struct ud_session *s, const struct srdma_agent_event *e)
 {
-	if (s->state == UD_CALLING && !strcmp(e->event, "heard"))
+	if (s->state != UD_ARRIVING && !strcmp(e->event, "heard"))
 		heard(s, e);
 	else if (s->state == UD_ARRIVING && !strcmp(e->event, "talking"))
 		talking(s);
@@ -422,8 +463,7 @@ static void look_at_keys(struct ud_session *s)
 	if (r > 0) {
 		ud_loop_unwatch(s->ud->root,
 				srdma_connection_fd(s->connection));
-		s->state = UD_UP;
-		s->moved = s->deadline = ud_now();
+		confirmed(s);
 	} else if (r < 0) {
 		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
 	}
@@ -446,9 +486,9 @@ void ud_session_look(struct ud_session *s)
 	}
 	if (s->state == UD_FAILED && s->qp && ud_now() >= s->deadline)
 		fail(s, UD_DROP_NO_SESSION, NULL);
-	if (s->state == UD_CALLING || s->state == UD_ARRIVING)
+	if (s->talk)
 		look_at_talk(s);
-	else if (s->state == UD_KEYING)
+	if (s->state == UD_KEYING)
 		look_at_keys(s);
 	else if (s->state == UD_UP)
 		look_at_connection(s);

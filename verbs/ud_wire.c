@@ -19,7 +19,7 @@ static int legal_qpn(uint32_t qpn)
 void ud_hello_write(uint8_t out[UD_HELLO], const struct ud_hello *h)
 {
 	memset(out, 0, UD_HELLO);
-	out[0] = UD_VERSION;
+	out[0] = UD_HELLO_VERSION;
 	out[1] = (uint8_t)h->kind;
 	srdma_store32(out + 4, h->ud);
 	srdma_store32(out + 8, h->session);
@@ -27,7 +27,7 @@ void ud_hello_write(uint8_t out[UD_HELLO], const struct ud_hello *h)
 
 int ud_hello_read(struct ud_hello *h, const uint8_t *in, size_t len)
 {
-	if (len != UD_HELLO || in[0] != UD_VERSION || in[2] || in[3])
+	if (len != UD_HELLO || in[0] != UD_HELLO_VERSION || in[2] || in[3])
 		return -EPROTO;
 	h->kind = (enum ud_hello_kind)in[1];
 	h->ud = srdma_load32(in + 4);
@@ -38,6 +38,7 @@ int ud_hello_read(struct ud_hello *h, const uint8_t *in, size_t len)
 	case UD_REQUEST:
 		return legal_qpn(h->ud) ? 0 : -EPROTO;
 	case UD_REPLY:
+	case UD_READY:
 		return h->ud ? -EPROTO : 0;
 	}
 	return -EPROTO;

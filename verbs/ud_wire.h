@@ -8,7 +8,8 @@
 #include "srdma/types.h"
 
 enum {
-	UD_VERSION = 1,
+	UD_VERSION = 1, /* of a datagram */
+	UD_HELLO_VERSION = 2,
 	UD_HELLO = 12, /* bytes of a message in a talk */
 	UD_HEAD = 8,   /* bytes before the payload of a datagram */
 	UD_GRH = 40,   /* bytes before the payload in the memory of a receive */
@@ -18,12 +19,13 @@ enum {
 enum ud_hello_kind {
 	UD_REQUEST = 1, /* of the caller */
 	UD_REPLY = 2,
+	UD_READY = 3, /* of an end whose keys are confirmed */
 };
 
 /* A message in the talk that makes a session. */
 struct ud_hello {
 	enum ud_hello_kind kind;
-	uint32_t ud;	  /* QPN of the caller's UD QP; of a reply 0 */
+	uint32_t ud;	  /* QPN of the caller's UD QP; of others 0 */
 	uint32_t session; /* QPN of the sender's QP of the session */
 };
 

@@ -161,6 +161,23 @@ static void test_nothing_is_delivered_before_the_keys(void **state)
 	assert_int_equal(count, 1);
 }
 
+/* The agent has confirmed the keys. The peer does not know it yet. */
+static void test_session_whose_peer_is_not_ready(void **state)
+{
+	(void)state;
+	s.session.state = UD_WAITING;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive(0, QKEY, UD_HEAD + PAYLOAD);
+	arrive(1, QKEY, UD_HEAD + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+	ud_recv_forget(&s.session);
+	s.session.state = UD_FAILED;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 2);
+}
+
 /* A peer that delays its keys holds no messages of other peers. */
 static void test_session_without_keys_is_passed(void **state)
 {
@@ -330,6 +347,7 @@ int main(void)
 		TEST(test_illegal_messages_are_dropped),
 		TEST(test_receive_that_is_flushed_comes_back),
 		TEST(test_nothing_is_delivered_before_the_keys),
+		TEST(test_session_whose_peer_is_not_ready),
 		TEST(test_session_without_keys_is_passed),
 		TEST(test_places_of_sessions_without_keys),
 		TEST(test_message_of_a_failed_session),

@@ -168,6 +168,9 @@ static void test_session_without_keys(void **state)
 	s.session.state = UD_KEYING;
 	assert_int_equal(post(1), 0);
 	assert_int_equal(n_posted, 0);
+	s.session.state = UD_WAITING;
+	ud_send_flush(&s.session);
+	assert_int_equal(n_posted, 0);
 	now += 2000;
 	ud_send_complete(&s.ud);
 	assert_int_equal(count, 0);

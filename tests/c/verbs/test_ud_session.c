@@ -365,6 +365,21 @@ static void reply(struct ud_session *x)
 	say(x, "heard");
 }
 
+static void peer_is_ready(struct ud_session *x)
+{
+	const struct ud_hello h = { UD_READY, 0, THEIRS };
+
+	hello_in(&event, &h);
+	say(x, "heard");
+}
+
+/* The agent of this end confirms the keys. */
+static void confirm(struct ud_session *x)
+{
+	answers[ADVANCE] = 1;
+	ud_session_look(x);
+}
+
 /* A session of this end that has keys. */
 static struct ud_session *made(uint8_t host)
 {
@@ -372,8 +387,8 @@ static struct ud_session *made(uint8_t host)
 
 	assert_non_null(x);
 	reply(x);
-	answers[ADVANCE] = 1;
-	ud_session_look(x);
+	confirm(x);
+	peer_is_ready(x);
 	assert_int_equal(x->state, UD_UP);
 	return x;
 }
@@ -405,13 +420,22 @@ static void test_session_of_this_end(void **state)
 	reply(x);
 	assert_int_equal(x->state, UD_KEYING);
 	assert_int_equal(connected_to, THEIRS);
-	assert_int_equal(talks, 0);
 	ud_session_look(x);
 	assert_int_equal(x->state, UD_KEYING);
-	answers[ADVANCE] = 1;
-	ud_session_look(x);
-	assert_int_equal(x->state, UD_UP);
+	assert_int_equal(asked[SAY], 0);
+	confirm(x);
+	assert_int_equal(x->state, UD_WAITING);
 	assert_int_equal(unwatched, 1);
+	assert_int_equal(told.kind, UD_READY);
+	assert_int_equal(told.session, x->qp_num);
+	ud_session_look(x);
+	assert_int_equal(x->state, UD_WAITING);
+	now += 7;
+	peer_is_ready(x);
+	assert_int_equal(x->state, UD_UP);
+	assert_int_equal(x->moved, now);
+	assert_int_equal(asked[SAY], 1);
+	assert_int_equal(talks, 0);
 	assert_ptr_equal(to(1, PEER), x);
 	assert_ptr_equal(ud_session_find(&s.ud, x->qp_num), x);
 	assert_null(ud_session_find(&s.ud, x->qp_num + 1));
@@ -436,6 +460,12 @@ static void test_session_of_a_peer(void **state)
 	assert_int_equal(told.session, x->qp_num);
 	assert_int_equal(x->state, UD_KEYING);
 	assert_int_equal(connected_to, THEIRS);
+	peer_is_ready(x); /* before this end */
+	assert_int_equal(x->state, UD_KEYING);
+	confirm(x);
+	assert_int_equal(told.kind, UD_READY);
+	assert_int_equal(x->state, UD_UP);
+	assert_int_equal(talks, 0);
 }
 
 /* --- failures -------------------------------------------------------------------------- */
@@ -557,6 +587,55 @@ static void keys_that_are_late(struct ud_session *x)
 	ud_session_look(x);
 }
 
+static void peer_that_is_never_ready(struct ud_session *x)
+{
+	reply(x);
+	confirm(x);
+	now += KEYS_MS;
+	ud_session_look(x);
+}
+
+static void end_of_the_talk_before_ready(struct ud_session *x)
+{
+	reply(x);
+	confirm(x);
+	say(x, "closed");
+}
+
+static void peer_that_cannot_be_told(struct ud_session *x)
+{
+	reply(x);
+	answers[SAY] = -ECONNRESET;
+	confirm(x);
+}
+
+static void ready_before_the_reply(struct ud_session *x)
+{
+	peer_is_ready(x);
+}
+
+static void two_replies(struct ud_session *x)
+{
+	reply(x);
+	reply(x);
+}
+
+static void ready_twice(struct ud_session *x)
+{
+	reply(x);
+	peer_is_ready(x);
+	peer_is_ready(x);
+}
+
+static void ready_of_another_session(struct ud_session *x)
+{
+	const struct ud_hello h = { UD_READY, 0, THEIRS + 1 };
+
+	reply(x);
+	hello_in(&event, &h);
+	say(x, "heard");
+}
+
 static void no_exchange(struct ud_session *x)
 {
 	answers[BEGIN] = -ECONNREFUSED;
@@ -581,6 +660,13 @@ static void test_session_that_fails(void **state)
 	fails_by(no_answer, "it does not answer");
 	fails_by(no_keys, "told");
 	fails_by(keys_that_are_late, "it does not answer");
+	fails_by(peer_that_is_never_ready, "it does not answer");
+	fails_by(end_of_the_talk_before_ready, "it refuses");
+	fails_by(peer_that_cannot_be_told, "told");
+	fails_by(ready_before_the_reply, "its answer is malformed");
+	fails_by(two_replies, "its answer is malformed");
+	fails_by(ready_twice, "its answer is malformed");
+	fails_by(ready_of_another_session, "its answer is malformed");
 	fails_by(no_exchange, "told");
 	fails_by(no_watch_of_keys, "told");
 }

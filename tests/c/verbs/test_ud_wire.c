@@ -13,6 +13,7 @@
 
 static const struct ud_hello request = { UD_REQUEST, 0x010203, 0xffffff };
 static const struct ud_hello reply = { UD_REPLY, 0, 1 };
+static const struct ud_hello ready = { UD_READY, 0, 1 };
 
 static void comes_back(const struct ud_hello *h)
 {
@@ -28,7 +29,7 @@ static void comes_back(const struct ud_hello *h)
 
 static void test_hello(void **state)
 {
-	static const uint8_t expected[UD_HELLO] = { 1, 1, 0, 0,	  0,   1,
+	static const uint8_t expected[UD_HELLO] = { 2, 1, 0, 0,	  0,   1,
 						    2, 3, 0, 255, 255, 255 };
 	uint8_t bytes[UD_HELLO];
 
@@ -37,6 +38,7 @@ static void test_hello(void **state)
 	assert_memory_equal(bytes, expected, UD_HELLO);
 	comes_back(&request);
 	comes_back(&reply);
+	comes_back(&ready);
 }
 
 /* One byte of a message has another value. */
@@ -59,14 +61,17 @@ static void test_illegal_hello(void **state)
 	struct ud_hello found;
 
 	(void)state;
-	refuse(&request, 0, 2);
-	refuse(&request, 1, 3);
+	refuse(&request, 0, 1); /* its ends do not say ready */
+	refuse(&request, 0, 3);
+	refuse(&request, 1, 4);
 	refuse(&request, 1, 0);
 	refuse(&request, 2, 1);
 	refuse(&request, 3, 1);
 	refuse(&request, 4, 1); /* a QPN has 24 bits */
 	refuse(&request, 8, 1);
 	refuse(&reply, 7, 1);
+	refuse(&ready, 7, 1);
+	refuse(&ready, 11, 0);
 	ud_hello_write(bytes, &none);
 	assert_int_equal(ud_hello_read(&found, bytes, UD_HELLO), -EPROTO);
 	ud_hello_write(bytes, &no_session);
