@@ -76,11 +76,22 @@ static void report_drops(const struct verbs_ud *ud)
 
 /* --- life -------------------------------------------------------------------------- */
 
+/* A program may post all requests of its send queue to one peer at once. */
+static uint32_t places_for(uint32_t sq)
+{
+	uint32_t n = UD_PLACES;
+
+	while (n < sq && n < UD_PLACES_MOST)
+		n *= 2;
+	return n;
+}
+
 static int alloc_rings(struct verbs_ud *ud)
 {
 	const struct verbs_qp *qp = ud->qp;
 
 	ud->sends.room = qp->sq;
+	ud->places = places_for(qp->sq);
 	ud->arrivals.room = UD_RECVS;
 	ud->send = calloc(qp->sq, sizeof(*ud->send));
 	return ud->send ? 0 : -ENOMEM;

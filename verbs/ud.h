@@ -18,8 +18,10 @@ enum {
 	UD_MTU = 4096,
 	UD_SESSIONS = 64,     /* of a UD QP */
 	UD_SESSIONS_GID = 32, /* of them, begun by peers of one GID */
-	UD_SENDS = 128,	      /* messages of a session that are under way */
-	UD_RECVS = 128,	      /* messages of a UD QP that have arrived */
+	UD_SENDS = 128,	      /* work requests of the QP of a session */
+	UD_PLACES = 128,      /* least messages under way of a session */
+	UD_PLACES_MOST = 1024,
+	UD_RECVS = 128, /* messages of a UD QP that have arrived */
 	UD_RECVS_EARLY =
 		64, /* of them, of sessions whose keys are not confirmed */
 	UD_SLOT = UD_HEAD + UD_MTU,
@@ -69,10 +71,10 @@ struct ud_session {
 	int64_t deadline;    /* ms, of the state; UD_UP: next look */
 	int64_t used;	     /* ms, of the last message */
 	int64_t moved;	     /* ms: `done` changed, or nothing was under way */
-	struct srdma_mr *mr; /* of UD_SENDS slots; NULL: nothing was sent */
-	struct ud_message messages[UD_SENDS];
-	uint32_t put, posted, done; /* messages, modulo 2^32 */
-	int lost;		    /* 1: its QP has ended */
+	struct srdma_mr *mr; /* of ud->places slots; NULL: nothing was sent */
+	struct ud_message *messages; /* ud->places */
+	uint32_t put, posted, done;  /* messages, modulo 2^32 */
+	int lost;		     /* 1: its QP has ended */
 };
 
 /* 1: the peer is the right one, so that its messages may be delivered. */
@@ -110,6 +112,8 @@ struct verbs_ud {
 	int ready; /* 1: in RTR or RTS, so that peers may call */
 	struct ud_session *sessions;
 	struct srdma_mr *mr; /* of UD_RECVS slots */
+	uint32_t
+		places; /* of each session, for messages under way; a power of 2 */
 	struct ud_ring sends, arrivals;
 	struct ud_send *send;		/* sends.room */
 	struct verbs_recvs own, *recvs; /* the own ones, or those of its SRQ */

@@ -58,7 +58,7 @@ static int gather(const struct verbs_ud *ud, const struct ibv_send_wr *wr,
 
 static int has_memory(struct ud_session *s)
 {
-	const struct srdma_mr_attr attr = { .length = (size_t)UD_SENDS *
+	const struct srdma_mr_attr attr = { .length = (size_t)s->ud->places *
 						      UD_SLOT };
 	struct srdma_pd *pd = ((struct verbs_pd *)s->ud->qp->ibv.pd)->pd;
 
@@ -69,7 +69,7 @@ static int has_memory(struct ud_session *s)
 static enum ibv_wc_status put(struct ud_session *s,
 			      const struct ibv_send_wr *wr, uint32_t len)
 {
-	const uint32_t i = s->put % UD_SENDS;
+	const uint32_t i = s->put % s->ud->places;
 	const uint32_t qkey = wr->wr.ud.remote_qkey & QKEY_OF_QP
 				      ? s->ud->qp->attr.qkey
 				      : wr->wr.ud.remote_qkey;
@@ -103,7 +103,7 @@ static void dispatch(struct verbs_ud *ud, const struct ibv_send_wr *wr,
 		ud_drop(ud, UD_DROP_NO_SESSION, 1, why);
 		return;
 	}
-	if (under_way(s) == UD_SENDS || !has_memory(s)) {
+	if (under_way(s) == ud->places || !has_memory(s)) {
 		ud_drop(ud, UD_DROP_FULL, 1, NULL);
 		return;
 	}
@@ -211,10 +211,16 @@ void ud_send_complete(struct verbs_ud *ud)
 
 /* --- the QP of a session ------------------------------------------------------------- */
 
+static int may_post(const struct ud_session *s)
+{
+	return s->state == UD_UP && s->posted != s->put &&
+	       s->posted - s->done < UD_SENDS;
+}
+
 void ud_send_flush(struct ud_session *s)
 {
-	while (s->state == UD_UP && s->posted != s->put) {
-		const uint32_t i = s->posted % UD_SENDS;
+	while (may_post(s)) {
+		const uint32_t i = s->posted % s->ud->places;
 		const struct ud_message *m = &s->messages[i];
 		struct srdma_send_wr wr = {
 			.opcode = m->has_imm ? SRDMA_WR_SEND_WITH_IMM

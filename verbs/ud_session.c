@@ -72,6 +72,7 @@ static int end(struct ud_session *s)
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
+	free(s->messages);
 	free(s);
 	return 0;
 }
@@ -181,6 +182,11 @@ static struct ud_session *add(struct verbs_ud *ud, const struct ud_name *peer,
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
+	s->messages = calloc(ud->places, sizeof(*s->messages));
+	if (!s->messages) {
+		free(s);
+		return NULL;
+	}
 	s->ud = ud;
 	s->incoming = incoming;
 	s->peer = peer->qp_num;
@@ -329,12 +335,6 @@ static void confirmed(struct ud_session *s)
 		open_session(s);
 }
 
-static void heard_reply(struct ud_session *s, const struct ud_hello *h)
-{
-	s->theirs = h->session;
-	connect_to_peer(s);
-}
-
 static void heard_ready(struct ud_session *s)
 {
 	s->heard = 1;
@@ -348,13 +348,15 @@ static void heard(struct ud_session *s, const struct srdma_agent_event *e)
 
 	if (ud_hello_read(&h, e->peer.data, e->peer.data_len))
 		h.kind = 0;
-	if (s->state == UD_CALLING && h.kind == UD_REPLY)
-		heard_reply(s, &h);
-	else if (s->state >= UD_KEYING && h.kind == UD_READY && !s->heard &&
-		 h.session == s->theirs)
+	if (s->state == UD_CALLING && h.kind == UD_REPLY) {
+		s->theirs = h.session;
+		connect_to_peer(s);
+	} else if (s->state >= UD_KEYING && h.kind == UD_READY && !s->heard &&
+		   h.session == s->theirs) {
 		heard_ready(s);
-	else
+	} else {
 		fail(s, UD_DROP_NO_SESSION, "its answer is malformed");
+	}
 }
 
 /* --- peers that call --------------------------------------------------------------------- */

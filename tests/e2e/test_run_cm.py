@@ -95,8 +95,8 @@ def runs_protected(hosts: Hosts, server: str, client: str) -> None:
     assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
 
 
-def perftest(words: str, messages: int = 100) -> tuple[str, str]:
-    words += f" -R -p {{port}} -n {messages}"
+def perftest(words: str) -> tuple[str, str]:
+    words += " -R -p {port} -n 100"
     return words, f"{words} 127.0.0.2"
 
 
@@ -136,7 +136,7 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
         cmatose("-m -c 50"),
         udaddy("-c 10"),
         udaddy("-c 10 -S 1"),
-        udaddy("-C 60 -S 4096"),
+        udaddy("-C 200 -S 4096"),
         udaddy("-c 10", ("-b 127.0.0.2", "-b 127.0.0.1")),
         *(
             perftest(f"ib_{program}_{what} {options}")
@@ -145,7 +145,7 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
             for options in (("", "-q 4") if what == "bw" else ("",))
         ),
         perftest("ib_send_lat -c UD"),
-        perftest("ib_send_bw -c UD -q 4", messages=50),
+        perftest("ib_send_bw -c UD -q 4"),
     ],
 )
 def test_more_programs(hosts: Hosts, server: str, client: str) -> None:

@@ -458,14 +458,19 @@ static int begin(void **state)
 	return 0;
 }
 
-static struct ibv_qp *create(void)
+static struct ibv_qp *create_deep(uint32_t sends)
 {
 	struct ibv_qp_init_attr init = { .send_cq = &s.cq.ibv,
 					 .recv_cq = &s.cq.ibv,
-					 .cap = { DEPTH, DEPTH, 1, 1, 0 },
+					 .cap = { sends, DEPTH, 1, 1, 0 },
 					 .qp_type = IBV_QPT_UD };
 
 	return ibv_create_qp(&s.pd.ibv, &init);
+}
+
+static struct ibv_qp *create(void)
+{
+	return create_deep(DEPTH);
 }
 
 static int to(struct ibv_qp *qp, enum ibv_qp_state state, int mask)
@@ -554,6 +559,28 @@ static void test_qp_that_cannot_be_made(void **state)
 }
 
 /* The QP of the worker may live on. The context has the UD QP no more. */
+/* A session has a place for each request of the send queue, within limits. */
+static void test_places_of_a_session(void **state)
+{
+	static const struct {
+		uint32_t sends, places;
+	} cases[] = { { 1, 128 },
+		      { 128, 128 },
+		      { 129, 256 },
+		      { 1024, 1024 },
+		      { 4096, 1024 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct ibv_qp *qp = create_deep(cases[i].sends);
+
+		assert_non_null(qp);
+		assert_int_equal(((struct verbs_qp *)qp)->ud->places,
+				 cases[i].places);
+		destroy(qp);
+	}
+}
+
 static void test_qp_that_cannot_be_made_and_a_worker_that_hangs(void **state)
 {
 	(void)state;
@@ -790,6 +817,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_qp_that_cannot_be_made),
+		TEST(test_places_of_a_session),
 		TEST(test_qp_that_cannot_be_made_and_a_worker_that_hangs),
 		TEST(test_end_waits_for_messages),
 		TEST(test_end_does_not_wait_for_a_session_that_failed),

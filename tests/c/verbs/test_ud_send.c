@@ -11,7 +11,7 @@
 
 #include "ud_fakes.h"
 
-enum { QKEY = 5, DEPTH = UD_SENDS + 2, MEMORY = UD_MTU + 1 };
+enum { QKEY = 5, DEPTH = SLOTS + 2, MEMORY = UD_MTU + 1 };
 
 static uint8_t memory[MEMORY];
 static struct srdma_send_wr posted; /* the last one */
@@ -23,6 +23,7 @@ struct subject {
 	struct verbs_qp qp;
 	struct verbs_ud ud;
 	struct ud_session session;
+	struct ud_message messages[SLOTS];
 	struct verbs_ah ah;
 	struct ud_send send[DEPTH];
 };
@@ -52,6 +53,7 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 
 	(void)pd;
 	assert_int_equal(attr->access, 0);
+	assert_int_equal(attr->length, (size_t)SLOTS * UD_SLOT);
 	*mr = refusal ? NULL : (struct srdma_mr *)&nothing;
 	return refusal;
 }
@@ -78,12 +80,14 @@ static int begin(void **state)
 	s.ud.root = &s.root;
 	s.ud.send = s.send;
 	s.ud.sends.room = DEPTH;
+	s.ud.places = SLOTS;
 	s.qp.ud = &s.ud;
 	s.qp.ibv.pd = &s.pd.ibv;
 	s.qp.ibv.state = IBV_QPS_RTS;
 	s.qp.attr.qkey = QKEY;
 	s.qp.cap.max_send_sge = 1;
 	s.session.ud = &s.ud;
+	s.session.messages = s.messages;
 	s.session.state = UD_UP;
 	answer = &s.session;
 	return 0;
@@ -186,7 +190,7 @@ static void test_session_without_keys(void **state)
 static void test_full_session_drops(void **state)
 {
 	(void)state;
-	for (int i = 0; i < UD_SENDS; i++)
+	for (int i = 0; i < SLOTS; i++)
 		assert_int_equal(post(1), 0);
 	assert_int_equal(drops[UD_DROP_FULL], 0);
 	assert_int_equal(post(1), 0);
@@ -194,10 +198,29 @@ static void test_full_session_drops(void **state)
 	assert_int_equal(count, 0);
 	assert_int_equal(post(1), 0);
 	assert_int_equal(post(1), ENOMEM);
-	for (int i = 0; i < UD_SENDS; i++)
+	for (int i = 0; i < SLOTS; i++) {
 		arrive(SRDMA_WC_SUCCESS);
+		ud_send_flush(&s.session);
+	}
 	completed(DEPTH, IBV_WC_SUCCESS);
+	assert_int_equal(n_posted, SLOTS);
+}
+
+/* The worker gets as many messages as its QP takes, and the next ones in their turn. */
+static void test_messages_wait_for_the_worker(void **state)
+{
+	(void)state;
+	for (int i = 0; i < UD_SENDS; i++)
+		assert_int_equal(post(1), 0);
+	memory[0] = 'y';
+	assert_int_equal(post(2), 0);
 	assert_int_equal(n_posted, UD_SENDS);
+	arrive(SRDMA_WC_SUCCESS);
+	ud_send_flush(&s.session);
+	assert_int_equal(n_posted, UD_SENDS + 1);
+	assert_int_equal(posted.length, UD_HEAD + 2);
+	assert_ptr_equal(posted.addr, slots[UD_SENDS]);
+	assert_int_equal(slots[UD_SENDS][UD_HEAD], 'y');
 }
 
 static void test_no_session_and_no_memory(void **state)
@@ -274,6 +297,7 @@ int main(void)
 		TEST(test_session_that_makes_no_progress),
 		TEST(test_session_without_keys),
 		TEST(test_full_session_drops),
+		TEST(test_messages_wait_for_the_worker),
 		TEST(test_no_session_and_no_memory),
 		TEST(test_full_leg),
 		TEST(test_end_of_the_session),

@@ -297,6 +297,7 @@ static int begin(void **state)
 	s.ud.qp = &s.qp;
 	s.ud.root = &s.root;
 	s.ud.ready = 1;
+	s.ud.places = UD_PLACES;
 	return 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "verbs/ud.h"
 
-enum { SLOTS = UD_SENDS };
+enum { SLOTS = 256 };
 
 static uint8_t slots[SLOTS][UD_SLOT];
 static uint64_t drops[UD_DROPS];

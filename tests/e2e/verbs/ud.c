@@ -15,6 +15,7 @@ enum {
 	GRH = 40,
 	MTU = 4096,
 	QKEY = 0x11111111,
+	BURST = 200,
 	QUIET = 300, /* polls of 1 ms in which nothing arrives */
 };
 
@@ -312,6 +313,56 @@ static void test_receives_that_come_late(void **state)
 	for (int i = 0; i < 400; i++)
 		send_succeeds(&wr);
 	assert_in_range(count_arrivals(), 128, 256);
+}
+
+/* Posts n requests at once. */
+static void post_burst(struct ibv_qp *from, const struct ibv_qp *to, int n)
+{
+	struct ibv_sge sge = part(&ends[0], 0, MTU);
+	struct ibv_send_wr wr = request(&sge), *bad;
+
+	wr.wr.ud.remote_qpn = to->qp_num;
+	for (int i = 0; i < n; i++)
+		assert_int_equal(ibv_post_send(from, &wr, &bad), 0);
+}
+
+/* All messages of the burst arrive, in their order. */
+static void burst_arrives(struct ibv_cq *cq, int n)
+{
+	struct ibv_wc wc;
+
+	for (int sent = 0, arrived = 0; sent < n || arrived < n;) {
+		if (!ibv_poll_cq(cq, 1, &wc))
+			continue;
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		if (wc.opcode == IBV_WC_SEND)
+			sent++;
+		else
+			assert_int_equal(wc.wr_id, arrived++);
+	}
+}
+
+/* More messages at once than the library has slots for them at the receiver, and than
+ * the worker takes from the sender, before there is a session. Then others with it. */
+static void test_burst_into_posted_receives(void **state)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 4 * BURST, NULL, NULL, 0);
+	struct end receiver = ends[1];
+	struct ibv_qp *sender = make_deep_qp(cq, BURST, 1);
+
+	(void)state;
+	receiver.qp = make_deep_qp(cq, 1, BURST);
+	to_rts(sender);
+	to_rts(receiver.qp);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < BURST; i++)
+			post_recv(&receiver, i, GRH + MTU);
+		post_burst(sender, receiver.qp, BURST);
+		burst_arrives(cq, BURST);
+	}
+	assert_int_equal(ibv_destroy_qp(sender), 0);
+	assert_int_equal(ibv_destroy_qp(receiver.qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
 /* --- what is dropped --------------------------------------------------------------- */
@@ -902,6 +953,7 @@ int main(int argc, char **argv)
 		TEST(test_message_and_answer),
 		TEST(test_parts_inline_and_immediate_data),
 		TEST(test_receives_that_come_late),
+		TEST(test_burst_into_posted_receives),
 		TEST(test_other_qkey_is_dropped),
 		TEST(test_short_receive_is_not_used),
 		TEST(test_absent_peer),
