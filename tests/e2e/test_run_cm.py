@@ -137,6 +137,7 @@ def test_programs_run_protected(hosts: Hosts, server: str, client: str) -> None:
         udaddy("-c 10"),
         udaddy("-c 10 -S 1"),
         udaddy("-C 200 -S 4096"),
+        udaddy("-C 1024 -S 2048"),
         udaddy("-c 10", ("-b 127.0.0.2", "-b 127.0.0.1")),
         *(
             perftest(f"ib_{program}_{what} {options}")
