@@ -44,7 +44,7 @@ static void test_bytes_of_ud(void **state)
 		.private_len = 1,
 		.private_data = { 'a' },
 	};
-	static const uint8_t want[] = { 1,    6,    0,	  0,	0,    0x12,
+	static const uint8_t want[] = { 1,    7,    0,	  0,	0,    0x12,
 					0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde,
 					0,    0,    0,	  0,	'a' };
 	uint8_t out[CM_MESSAGE_MAX];
