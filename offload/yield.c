@@ -9,7 +9,7 @@ enum {
 	LOSS_NS = 2 * MAX_YIELD_NS, /* mean above which yields are a loss */
 	SLICE_NS = 4 * LOSS_NS,	    /* a longer time counts as this one, so
 				       that the mean needs one wait in four */
-	WEIGHT = 32,		    /* waits that the mean covers */
+	WEIGHT = 128,		    /* waits that the mean covers */
 	PAUSE_NS = 250000000	    /* without yields; some 60 time slices */
 };
 

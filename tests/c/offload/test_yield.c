@@ -12,7 +12,7 @@ enum {
 	FULL = 50 * US,	 /* time to yield, if work comes meanwhile */
 	LEAST = 3 * US,	 /* the shortest such time */
 	SLICE = 4 * MS,	 /* of a process that does not yield */
-	SLICES = 10,	 /* waits of a slice each that make the first pause */
+	SLICES = 37,	 /* waits of a slice each that make the first pause */
 	PAUSE = 250 * MS /* without yields */
 };
 
