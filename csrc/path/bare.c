@@ -13,19 +13,29 @@ static int is_able(const struct srdma_qp_path *x)
 	       srdma_qp_keyed(x->qp)->level >= SRDMA_LEVEL_PACKET;
 }
 
+/* 1: the peer sent this after it verified the last question on this path. */
+static int answers(const struct srdma_qp_path *x, const struct srdma_packet *p)
+{
+	return x->question_pn &&
+	       (int32_t)(p->ack.highest_pn - (uint32_t)x->question_pn) >= 0;
+}
+
 void srdma_bare_note(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
 	if (!(p->flags & SRDMA_STH_BARE))
 		return;
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		x->asked = 1;
-	else
+	else if (answers(x, p))
 		x->consent = 1;
 }
 
 void srdma_bare_end(struct srdma_qp *qp)
 {
-	srdma_qp_path(qp)->consent = 0;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->consent = 0;
+	x->question_pn = 0;
 }
 
 int srdma_bare_permits(const struct srdma_qp_path *x,
@@ -64,10 +74,12 @@ uint8_t srdma_bare_next(struct srdma_qp_path *x, const struct srdma_packet *p)
 	return x->asking && !x->consent ? QUESTION : 0;
 }
 
-void srdma_bare_said(struct srdma_qp_path *x, uint8_t flags)
+void srdma_bare_said(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
-	if (flags == QUESTION)
-		x->asking = 0;
-	else
+	if ((p->flags & QUESTION) != QUESTION) {
 		x->asked = 0;
+		return;
+	}
+	x->asking = 0;
+	x->question_pn = p->pn;
 }

@@ -13,7 +13,8 @@ struct srdma_packet;
 struct srdma_qp;
 struct srdma_qp_path;
 
-/* A packet of the QP verified over UDP: notes a question or a consent. */
+/* A packet of the QP verified over UDP: notes a question, or a consent to the last
+ * question on this path. */
 void srdma_bare_note(struct srdma_qp_path *x, const struct srdma_packet *p);
 /* The consent ends: the path is another one, or timers ran out in a row. */
 void srdma_bare_end(struct srdma_qp *qp);
@@ -23,9 +24,10 @@ int srdma_bare_permits(const struct srdma_qp_path *x,
 /*
  * A packet left. Returns the flags of a further ACK that is to follow it, or 0.
  * May schedule an ACK.
- * srdma_bare_said() notes that this ACK left.
+ * srdma_bare_said() notes that this ACK left; a consent that left with flag A is a
+ * question, and is due again.
  */
 uint8_t srdma_bare_next(struct srdma_qp_path *x, const struct srdma_packet *p);
-void srdma_bare_said(struct srdma_qp_path *x, uint8_t flags);
+void srdma_bare_said(struct srdma_qp_path *x, const struct srdma_packet *p);
 
 #endif

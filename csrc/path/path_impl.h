@@ -95,6 +95,8 @@ struct srdma_qp_path {
 	 * is due; the peer asked; the peer consented. */
 	uint32_t told;
 	uint8_t asking, asked, consent;
+	/* The packet number of the last question on this path; 0: none. */
+	uint64_t question_pn;
 };
 
 /* --- path_table.c ----------------------------------------------------------- */

@@ -197,7 +197,7 @@ static void say_of_bare(struct srdma_qp_path *x, const struct srdma_packet *p)
 	ack.ack.kind = SRDMA_ACK_ACK;
 	ack.ack.path = 0;
 	if (!send_to(x, 0, &ack, NULL))
-		srdma_bare_said(x, flags);
+		srdma_bare_said(x, &ack);
 }
 
 int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,

@@ -30,6 +30,13 @@ static struct {
 	} side[2];
 	int drops_bare; /* the network does: bit i, those of side i */
 	int drops_acks_with_b;
+	int keeps_consents; /* the last one of side 0, for later */
+	struct {
+		uint8_t data[SRDMA_UDP_LONGEST];
+		struct sockaddr_in to;
+		size_t len;
+		int fd;
+	} kept;
 } net;
 
 static int side_of(int fd)
@@ -70,11 +77,36 @@ static int loses(int side, const struct iovec *v)
 	return (bare && (net.drops_bare >> side & 1)) || net.drops_acks_with_b;
 }
 
+/* The network keeps a consent of side 0, which arrives by release(). */
+static int keeps(int fd, const struct msghdr *m)
+{
+	const struct iovec *v = m->msg_iov;
+	const uint8_t *data = v->iov_base;
+
+	if (!net.keeps_consents || side_of(fd) ||
+	    data[0] != SRDMA_OP_ACKNOWLEDGE || is_bare(v) ||
+	    !(data[FLAGS_OF_ACK] & SRDMA_STH_BARE))
+		return 0;
+	memcpy(net.kept.data, data, v->iov_len);
+	memcpy(&net.kept.to, m->msg_name, sizeof(net.kept.to));
+	net.kept.len = v->iov_len;
+	net.kept.fd = fd;
+	return 1;
+}
+
+static void release(void)
+{
+	assert_int_equal(sendto(net.kept.fd, net.kept.data, net.kept.len, 0,
+				(struct sockaddr *)&net.kept.to,
+				sizeof(net.kept.to)),
+			 net.kept.len);
+}
+
 int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
 {
 	for (unsigned int i = 0; i < n; i++) {
 		const struct msghdr *m = &msg[i].msg_hdr;
-		int lost = 0;
+		int lost = keeps(fd, m);
 
 		for (size_t k = 0; k < m->msg_iovlen; k++)
 			lost |= loses(side_of(fd), &m->msg_iov[k]);
@@ -312,6 +344,56 @@ static void test_consent_ends_with_the_path(void **state)
 	pair_close(&p);
 }
 
+/* It answers a question on the former path, and tells nothing about this one. */
+static void test_consent_that_is_late_is_none(void **state)
+{
+	struct srdma_qp_path *x;
+	uint64_t verified;
+
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.keeps_consents = 1;
+	pair_connect(&p, 0);
+	transfer(SRDMA_DESC_READ, 1);
+	x = path_at(1);
+	assert_true(net.kept.len > 0);
+	assert_int_equal(x->consent, 0);
+	srdma_path_move(x, x->conn);
+	verified = srdma_relay_stats(p.side[1].relay)->packets_verified;
+	release();
+	pair_settle(&p);
+	assert_true(srdma_relay_stats(p.side[1].relay)->packets_verified >
+		    verified);
+	assert_int_equal(x->consent, 0);
+	pair_close(&p);
+}
+
+/* Flag A, which 5.1 demands, makes a question of a consent: another one follows. */
+static void test_consent_with_flag_a_is_repeated(void **state)
+{
+	enum { LEAD = 1 << 20 };
+	struct srdma_qp_path *x;
+
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	x = path_at(1);
+	memset(&net, 0, sizeof(net));
+	x->acked_pn -= LEAD;
+	x->asked = 1;
+	srdma_qp_schedule(x->qp, SRDMA_SAY_ACK);
+	srdma_qp_activate(x->qp);
+	pair_settle(&p);
+	assert_int_equal(net.side[1].questions, 1);
+	srdma_qp_schedule(x->qp, SRDMA_SAY_ACK);
+	srdma_qp_activate(x->qp);
+	pair_settle(&p);
+	assert_int_equal(net.side[1].questions, 1);
+	assert_int_equal(net.side[1].consents, 1);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +406,8 @@ int main(void)
 		cmocka_unit_test(test_lost_consent_comes_later),
 		cmocka_unit_test(test_consent_ends_by_timeouts),
 		cmocka_unit_test(test_consent_ends_with_the_path),
+		cmocka_unit_test(test_consent_that_is_late_is_none),
+		cmocka_unit_test(test_consent_with_flag_a_is_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
