@@ -36,6 +36,19 @@ void srdma_bare_end(struct srdma_qp *qp)
 
 	x->consent = 0;
 	x->question_pn = 0;
+	x->repeats = 0;
+}
+
+void srdma_bare_answers(struct srdma_qp *qp, int again)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	if (!again)
+		x->repeats = 0;
+	else if (!x->repeats)
+		x->repeats = x->env->now;
+	else if (x->env->now - x->repeats >= srdma_rtt_rto(&x->rtt))
+		srdma_bare_end(qp);
 }
 
 int srdma_bare_permits(const struct srdma_qp_path *x,

@@ -18,6 +18,9 @@ struct srdma_qp_path;
 void srdma_bare_note(struct srdma_qp_path *x, const struct srdma_packet *p);
 /* The consent ends: the path is another one, or timers ran out in a row. */
 void srdma_bare_end(struct srdma_qp *qp);
+/* A READ or atomic of the peer is answered; again: not for the first time. The
+ * consent ends if for an RTO all of them are answered again. */
+void srdma_bare_answers(struct srdma_qp *qp, int again);
 /* 1: the packet leaves in a bare datagram. */
 int srdma_bare_permits(const struct srdma_qp_path *x,
 		       const struct srdma_packet *p);

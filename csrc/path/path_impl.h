@@ -95,6 +95,9 @@ struct srdma_qp_path {
 	 * is due; the peer asked; the peer consented. */
 	uint32_t told;
 	uint8_t asking, asked, consent;
+	/* The first request since the last new one that is answered again, ns; 0:
+	 * none. */
+	uint64_t repeats;
 	/* The packet number of the last question on this path; 0: none. */
 	uint64_t question_pn;
 };

@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "ledger/ledger.h"
+#include "path/bare.h"
 #include "responder/responder_impl.h"
 
 enum { SPARE = 4 }; /* one of SPARE slots is for repeated requests */
@@ -79,6 +80,7 @@ struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again)
 	struct srdma_op *op = srdma_inbound_add(rs->qp, SRDMA_OP_PLACE);
 	int err;
 
+	srdma_bare_answers(rs->qp, again);
 	op->opcode = p->opcode;
 	op->traits = p->traits;
 	op->request_id = p->request_id;

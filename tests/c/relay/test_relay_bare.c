@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "path/bare.h"
 #include "path/path_impl.h"
 #include "port/udp/port_udp_impl.h"
 #include "support/inside.h"
@@ -328,6 +329,21 @@ static void test_consent_ends_by_timeouts(void **state)
 	pair_close(&p);
 }
 
+/* A target of READs has no timer: it ends the consent when the same READs are asked
+ * for again and again. */
+static void test_consent_ends_by_repeated_reads(void **state)
+{
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	assert_int_equal(path_at(1)->consent, 1);
+	net.drops_bare = 3;
+	transfer(SRDMA_DESC_READ, 3);
+	assert_int_equal(path_at(1)->consent, 0);
+	pair_close(&p);
+}
+
 /* Another path may have a device that drops them. */
 static void test_consent_ends_with_the_path(void **state)
 {
@@ -341,6 +357,29 @@ static void test_consent_ends_with_the_path(void **state)
 	assert_int_equal(x->consent, 1);
 	srdma_path_move(x, x->conn);
 	assert_int_equal(x->consent, 0);
+	pair_close(&p);
+}
+
+static void test_question_is_no_consent(void **state)
+{
+	struct srdma_packet ack = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				    .flags = SRDMA_STH_BARE |
+					     SRDMA_STH_ACK_NOW };
+	struct srdma_qp_path *x;
+
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_acks_with_b = 1;
+	pair_connect(&p, 0);
+	x = path_at(0);
+	assert_true(x->question_pn > 0);
+	ack.ack.highest_pn = (uint32_t)x->question_pn;
+	srdma_bare_note(x, &ack);
+	assert_int_equal(x->asked, 1);
+	assert_int_equal(x->consent, 0);
+	ack.flags = SRDMA_STH_BARE;
+	srdma_bare_note(x, &ack);
+	assert_int_equal(x->consent, 1);
 	pair_close(&p);
 }
 
@@ -405,7 +444,9 @@ int main(void)
 		cmocka_unit_test(test_direction_without_bare_datagrams),
 		cmocka_unit_test(test_lost_consent_comes_later),
 		cmocka_unit_test(test_consent_ends_by_timeouts),
+		cmocka_unit_test(test_consent_ends_by_repeated_reads),
 		cmocka_unit_test(test_consent_ends_with_the_path),
+		cmocka_unit_test(test_question_is_no_consent),
 		cmocka_unit_test(test_consent_that_is_late_is_none),
 		cmocka_unit_test(test_consent_with_flag_a_is_repeated),
 	};
