@@ -383,6 +383,29 @@ static void test_question_is_no_consent(void **state)
 	pair_close(&p);
 }
 
+/* The limit of 7.3 does not count ACKs with flag B: none leaves before. */
+static void test_unvalidated_path_gets_none(void **state)
+{
+	const struct srdma_packet ack = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+					  .ack = { .kind = SRDMA_ACK_ACK } };
+	struct srdma_qp_path *x;
+
+	(void)state;
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_acks_with_b = 1;
+	pair_connect(&p, 0);
+	x = path_at(0);
+	for (int asked = 0; asked < 2; asked++) {
+		x->asked = (uint8_t)asked;
+		x->asking = 1;
+		x->current.valid = 0;
+		assert_int_equal(srdma_bare_next(x, &ack), 0);
+		x->current.valid = 1;
+		assert_int_not_equal(srdma_bare_next(x, &ack), 0);
+	}
+	pair_close(&p);
+}
+
 /* It answers a question on the former path, and tells nothing about this one. */
 static void test_consent_that_is_late_is_none(void **state)
 {
@@ -447,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_consent_ends_by_repeated_reads),
 		cmocka_unit_test(test_consent_ends_with_the_path),
 		cmocka_unit_test(test_question_is_no_consent),
+		cmocka_unit_test(test_unvalidated_path_gets_none),
 		cmocka_unit_test(test_consent_that_is_late_is_none),
 		cmocka_unit_test(test_consent_with_flag_a_is_repeated),
 	};
