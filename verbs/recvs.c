@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "srdma/queue.h"
+
 int verbs_recvs_create(struct verbs_recvs *q, uint32_t room, uint32_t max_sge)
 {
 	*q = (struct verbs_recvs){
@@ -25,6 +27,15 @@ void verbs_recvs_destroy(struct verbs_recvs *q)
 	*q = (struct verbs_recvs){ 0 };
 }
 
+static uint64_t length_of(const struct ibv_recv_wr *wr)
+{
+	uint64_t length = 0;
+
+	for (int i = 0; i < wr->num_sge; i++)
+		length += wr->sg_list[i].length;
+	return length;
+}
+
 int verbs_recvs_put(struct verbs_recvs *q, const struct ibv_recv_wr *wr)
 {
 	struct ibv_sge *list;
@@ -32,6 +43,8 @@ int verbs_recvs_put(struct verbs_recvs *q, const struct ibv_recv_wr *wr)
 
 	if (wr->num_sge < 0 || wr->num_sge > (int)q->max_sge)
 		return EINVAL;
+	if (length_of(wr) > SRDMA_MESSAGE_MAX)
+		return EMSGSIZE;
 	if (q->ring.count == q->ring.room)
 		return ENOMEM;
 	place = ud_ring_at(&q->ring, q->ring.count++);

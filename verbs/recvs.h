@@ -20,7 +20,9 @@ struct verbs_recvs {
 /* 0 or ENOMEM. */
 int verbs_recvs_create(struct verbs_recvs *q, uint32_t room, uint32_t max_sge);
 void verbs_recvs_destroy(struct verbs_recvs *q);
-/* Copies a receive with its SGEs. 0; EINVAL: too many SGEs; ENOMEM: the queue is full. */
+/* Copies a receive with its SGEs. 0; EINVAL: too many SGEs; EMSGSIZE: longer than
+ * SRDMA_MESSAGE_MAX, which the worker would refuse when a QP of it joins the SRQ;
+ * ENOMEM: the queue is full. */
 int verbs_recvs_put(struct verbs_recvs *q, const struct ibv_recv_wr *wr);
 
 /* The oldest receive, until ud_ring_pop(). Requires that there is one. */

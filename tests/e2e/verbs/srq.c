@@ -240,6 +240,16 @@ static void test_receives(void **state)
 }
 
 /* Receives that were posted before a QP could take them. */
+/* A receive that is longer than a message can be. */
+static int post_too_long(const struct shared *s)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)memory,
+			       .length = (1U << 30) + 1,
+			       .lkey = s->mr->lkey };
+
+	return post_to_srq(s->srq, 9, &sge, 1);
+}
+
 static void test_receives_before_qps(void **state)
 {
 	struct shared s;
@@ -248,6 +258,7 @@ static void test_receives_before_qps(void **state)
 	(void)state;
 	open_srq(&s);
 	assert_int_equal(post(&s, 9, SGES + 1), EINVAL);
+	assert_int_equal(post_too_long(&s), EMSGSIZE);
 	for (uint64_t id = 1; id <= DEPTH; id++)
 		assert_int_equal(post(&s, id, 1), 0);
 	assert_int_equal(post(&s, 9, 1), ENOMEM);
@@ -259,6 +270,7 @@ static void test_receives_before_qps(void **state)
 		poll_one(s.cq[1], &wc);
 		assert_int_equal(wc.wr_id, id);
 	}
+	assert_int_equal(post_too_long(&s), EMSGSIZE);
 	assert_int_equal(post(&s, 9, 1), 0);
 	close_shared(&s);
 }
