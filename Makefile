@@ -474,12 +474,13 @@ run-coverage: $(C_TESTS)
 	@printf '%s\n' $(C_TESTS) | SRDMA_SEEDS=50 LIMIT=1800 xargs -n 8 -P "$$(nproc)" .ci/check-c
 	@$(PY) .ci/coverage.py --missed $(BUILD)
 
-# The programs of which several threads share something, with ThreadSanitizer.
+# The programs of which several threads share something, with ThreadSanitizer. A child of
+# a test that begins threads needs die_after_fork=0.
 TSAN_SRC := $(filter $(patsubst %,tests/c/port/test_%.c,port_shm% doorbell ring) \
 	$(patsubst %,tests/c/host/test_%.c,control device leg_shm threads),$(C_TEST_SRC))
 .PHONY: tsan
 tsan:
-	+@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan/suppressions $(make-quietly) \
+	+@TSAN_OPTIONS='die_after_fork=0 suppressions=$(CURDIR)/tests/tsan/suppressions' $(make-quietly) \
 		BUILD=$(BUILD)/tsan CC=clang SANITIZE=thread C_TEST_SRC='$(TSAN_SRC)' check-c
 
 # The C tests under valgrind's memcheck (docs/verification.md). MEMCHECK_LONG: programs that
