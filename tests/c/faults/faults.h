@@ -7,15 +7,17 @@
 #ifndef FAULTS_H
 #define FAULTS_H
 
-/* The n-th call of this thread from now on will fail. n 0: none. */
+/* The n-th call of this thread from now on will fail, in the first runs of faults_each()
+ * of a function that does not wait, then of one that does. n 0: none. */
 void faults_arm(unsigned long n);
 /* Ends that. Returns the name of the function that failed; NULL: there were
  * fewer than n calls. */
 const char *faults_disarm(void);
 
 /*
- * Calls run(ctx, n) for n = 1, 2, ... until no call fails in a few of them. run() arms with
- * n once or more often, disarms, and then asserts. If the environment has
+ * Calls run(ctx, n) for n = 1, 2, ... until no call fails in a few of them, first for
+ * functions that do not wait, and then for those that do. run() arms with n once or more
+ * often, disarms, and then asserts. If the environment has
  * SRDMA_FAULTS, each failure is printed. Returns the number of runs with a
  * failure.
  */
