@@ -77,6 +77,13 @@ int verbs_channel_watch(const struct verbs_cq *cq, int fd)
 	return errno;
 }
 
+void verbs_channel_unwatch(const struct verbs_cq *cq, int fd)
+{
+	/* ENOENT: both CQs of a QP may have the same channel. */
+	if (cq->ibv.channel)
+		epoll_ctl(cq->ibv.channel->fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 /* --- events ------------------------------------------------------------------------- */
 
 static void wake(const struct verbs_channel *c)

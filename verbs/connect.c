@@ -27,6 +27,15 @@ static int watch(const struct verbs_qp *qp)
 					 fd);
 }
 
+/* The descriptor of a connection that has ended stays readable, and says nothing more. */
+static void unwatch(const struct verbs_qp *qp)
+{
+	const int fd = srdma_connection_fd(qp->connection);
+
+	verbs_channel_unwatch((struct verbs_cq *)qp->ibv.send_cq, fd);
+	verbs_channel_unwatch((struct verbs_cq *)qp->ibv.recv_cq, fd);
+}
+
 int verbs_connect(struct verbs_qp *qp)
 {
 	struct verbs_root *root = verbs_root_of(qp->ibv.context);
@@ -70,6 +79,7 @@ int verbs_connect(struct verbs_qp *qp)
  * the next look tries again, because requests may have no time limit. */
 static void fail(struct verbs_qp *qp)
 {
+	unwatch(qp);
 	qp->connecting = 0;
 	qp->keyless = srdma_qp_flush(qp->qp, SRDMA_REASON_WIRE_LOST) != 0;
 	if (!qp->keyless)
@@ -85,7 +95,8 @@ static void look(struct verbs_qp *qp)
 		return;
 	}
 	if (!qp->connecting) {
-		srdma_check_connection(qp->connection);
+		if (srdma_check_connection(qp->connection))
+			unwatch(qp);
 		return;
 	}
 	r = srdma_connection_advance(qp->connection);

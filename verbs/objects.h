@@ -254,6 +254,7 @@ void verbs_channel_note(struct verbs_cq *cq, const struct ibv_wc *wc);
 void verbs_channel_forget(struct verbs_cq *cq);
 /* The channel of the CQ, if any, is woken by this descriptor. 0 or errno. */
 int verbs_channel_watch(const struct verbs_cq *cq, int fd);
+void verbs_channel_unwatch(const struct verbs_cq *cq, int fd);
 
 /* --- event.c ------------------------------------------------------------------- */
 

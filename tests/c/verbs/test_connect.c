@@ -16,9 +16,10 @@
 #include "verbs/private.h"
 #include "wire/reason.h"
 
-static int begun, advanced, flushed,
+static int begun, advanced, checked, flushed,
 	watched; /* answers of the functions below */
 static unsigned advances, checks, flushes;
+static int watches;	/* of channels */
 static int connections; /* that live */
 static int permitted, waits;
 static uint32_t reason; /* of the last loss */
@@ -62,7 +63,7 @@ int srdma_check_connection(struct srdma_connection *c)
 {
 	assert_non_null(c);
 	checks++;
-	return 0;
+	return checked;
 }
 
 int srdma_connection_fd(const struct srdma_connection *c)
@@ -95,7 +96,15 @@ int verbs_channel_watch(const struct verbs_cq *cq, int fd)
 {
 	(void)cq;
 	assert_int_equal(fd, 3);
+	watches += !watched;
 	return watched;
+}
+
+void verbs_channel_unwatch(const struct verbs_cq *cq, int fd)
+{
+	assert_ptr_equal(cq, &s.cq);
+	assert_int_equal(fd, 3);
+	watches--;
 }
 
 int verbs_ud_look(struct verbs_root *root)
@@ -121,7 +130,7 @@ static int begin(void **state)
 {
 	(void)state;
 	memset(&s, 0, sizeof(s));
-	begun = advanced = flushed = watched = 0;
+	begun = advanced = checked = flushed = watched = watches = 0;
 	advances = checks = flushes = 0;
 	permitted = 1;
 	waits = 0;
@@ -179,6 +188,19 @@ static void test_keys(void **state)
 	look();
 	assert_int_equal(checks, 1);
 	assert_int_equal(flushes, 0);
+	assert_int_equal(watches, 2);
+}
+
+/* A program that waits in the completion channel does not spin. */
+static void test_connection_that_ends(void **state)
+{
+	(void)state;
+	assert_int_equal(verbs_connect(&s.qp), 0);
+	advanced = 1;
+	look();
+	checked = -ECONNRESET;
+	look();
+	assert_int_equal(watches, 0);
 }
 
 static void test_refused_connections(void **state)
@@ -205,6 +227,7 @@ static void test_no_keys(void **state)
 	look();
 	assert_false(s.qp.connecting);
 	assert_int_equal(reason, SRDMA_REASON_WIRE_LOST);
+	assert_int_equal(watches, 0);
 	look();
 	assert_int_equal(flushes, 1);
 	assert_int_equal(advances, 1);
@@ -237,6 +260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_keys),
+		TEST(test_connection_that_ends),
 		TEST(test_refused_connections),
 		TEST(test_no_keys),
 		TEST(test_no_keys_and_a_worker_that_does_not_answer),
