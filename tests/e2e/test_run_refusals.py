@@ -297,7 +297,9 @@ def test_end_of_the_worker_of_a_connection(pki: Path, tmp_path: Path) -> None:
         code, out = ended(client)
         assert code != 0
         assert f"cq completion failed status {FATAL}" in out
-        assert "server DISCONNECT EVENT" in ended(server)[1]
+        out = ended(server)[1]
+        # The first one that it takes: the event, or a request that failed (RETRY_EXC_ERR).
+        assert "server DISCONNECT EVENT" in out or "cq completion failed status 12" in out
 
 
 # Programs without srdma run, and what they open ------------------------------
