@@ -189,10 +189,11 @@ static int send_to(struct srdma_qp_path *x, int other, struct srdma_packet *p,
 static void say_of_bare(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
 	const uint8_t flags = srdma_bare_next(x, p);
-	struct srdma_packet ack = *p;
+	struct srdma_packet ack;
 
 	if (!flags)
 		return;
+	ack = *p;
 	ack.flags = flags;
 	ack.ack.kind = SRDMA_ACK_ACK;
 	ack.ack.path = 0;
@@ -208,7 +209,8 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 
 	if (!err) {
 		left(x, p);
-		say_of_bare(x, p);
+		if (x->env->wire->bare)
+			say_of_bare(x, p);
 	}
 	return err;
 }
