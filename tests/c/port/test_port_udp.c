@@ -56,15 +56,7 @@ static int setup(void **state, const char *host)
 	return world_setup(state, host);
 }
 
-static int setup4(void **state)
-{
-	return setup(state, "127.0.0.1");
-}
-
-static int setup6(void **state)
-{
-	return setup(state, "[::1]");
-}
+WORLD_FIXTURES
 
 static const struct srdma_udp_stats *stats(const struct srdma_port *port)
 {
@@ -596,11 +588,6 @@ static void test_illegal_addresses_are_refused(void **state)
 		X(test_connects_are_limited), X(test_icmp_errors_are_ignored), \
 		X(test_closed_connection_sends_committed),                     \
 		X(test_connection_to_itself)
-#define OVER_IPV4(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
-#define OVER_IPV6(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
-
 int main(void)
 {
 	const struct CMUnitTest over4[] = {

@@ -111,15 +111,7 @@ static int setup(void **state, const char *host)
 	return world_setup(state, host);
 }
 
-static int setup4(void **state)
-{
-	return setup(state, "127.0.0.1");
-}
-
-static int setup6(void **state)
-{
-	return setup(state, "[::1]");
-}
+WORLD_FIXTURES
 
 static const struct srdma_udp_stats *stats(const struct udp_world *w)
 {
@@ -439,11 +431,6 @@ static void test_no_bare_datagrams_over_ipv6(void **state)
 	assert_int_equal(world_drain(w, w->b), 0);
 	assert_int_equal(srdma_port_udp_stats(w->b)->counts.wire_icrc, 1);
 }
-
-#define OVER_IPV4(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
-#define OVER_IPV6(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
 
 int main(void)
 {

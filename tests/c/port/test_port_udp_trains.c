@@ -85,15 +85,7 @@ static int setup(void **state, const char *host)
 	return 0;
 }
 
-static int setup4(void **state)
-{
-	return setup(state, "127.0.0.1");
-}
-
-static int setup6(void **state)
-{
-	return setup(state, "[::1]");
-}
+WORLD_FIXTURES
 
 static const struct srdma_wire_counts *counts(const struct udp_world *w)
 {
@@ -352,11 +344,6 @@ static void test_hostile_messages_are_bounded(void **state)
 		X(test_train_waits_for_buffers),                               \
 		X(test_messages_of_a_call_follow_the_trains),                  \
 		X(test_datagrams_examined_by_a_poll_are_limited)
-#define OVER_IPV4(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
-#define OVER_IPV6(name)                                                        \
-	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
-
 int main(void)
 {
 	const struct CMUnitTest over4[] = {

@@ -189,14 +189,22 @@ static struct srdma_qp_path *path_at(int side)
 		srdma_relay_qp(p.side[side].relay, p.side[side].qp[0].qpn));
 }
 
+/* Both sides take bare datagrams, and have the other one's consent. */
+static void open_agreed(void)
+{
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	pair_connect(&p, 0);
+	write_and_read(1);
+	for (int side = 0; side < 2; side++)
+		assert_int_equal(path_at(side)->consent, 1);
+}
+
 /* --- tests ---------------------------------------------------------------- */
 
 static void test_both_take_them(void **state)
 {
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	pair_connect(&p, 0);
-	write_and_read(1);
+	open_agreed();
 	memset(&net, 0, sizeof(net));
 	write_and_read(3);
 	for (int side = 0; side < 2; side++) {
@@ -314,10 +322,7 @@ static void test_lost_consent_comes_later(void **state)
 static void test_consent_ends_by_timeouts(void **state)
 {
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	pair_connect(&p, 0);
-	write_and_read(1);
-	assert_int_equal(path_at(0)->consent, 1);
+	open_agreed();
 	net.drops_bare = 3;
 	transfer(SRDMA_DESC_WRITE, 3);
 	assert_int_equal(path_at(0)->consent, 0);
@@ -334,10 +339,7 @@ static void test_consent_ends_by_timeouts(void **state)
 static void test_consent_ends_by_repeated_reads(void **state)
 {
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	pair_connect(&p, 0);
-	write_and_read(1);
-	assert_int_equal(path_at(1)->consent, 1);
+	open_agreed();
 	net.drops_bare = 3;
 	transfer(SRDMA_DESC_READ, 3);
 	assert_int_equal(path_at(1)->consent, 0);
@@ -350,11 +352,8 @@ static void test_consent_ends_with_the_path(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	pair_connect(&p, 0);
-	write_and_read(1);
+	open_agreed();
 	x = path_at(1);
-	assert_int_equal(x->consent, 1);
 	srdma_path_move(x, x->conn);
 	assert_int_equal(x->consent, 0);
 	pair_close(&p);
@@ -437,9 +436,7 @@ static void test_consent_with_flag_a_is_repeated(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	pair_connect(&p, 0);
-	write_and_read(1);
+	open_agreed();
 	x = path_at(1);
 	memset(&net, 0, sizeof(net));
 	x->acked_pn -= LEAD;

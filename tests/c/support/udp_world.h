@@ -24,6 +24,20 @@ struct udp_world {
 /* cmocka fixture: *state is the world, whose port a is connected to b. */
 int world_setup(void **state, const char *host);
 int world_teardown(void **state);
+/* A program's setup(state, host) as a fixture of each family, and their tests. */
+#define WORLD_FIXTURES                                                         \
+	static int setup4(void **state)                                        \
+	{                                                                      \
+		return setup(state, "127.0.0.1");                              \
+	}                                                                      \
+	static int setup6(void **state)                                        \
+	{                                                                      \
+		return setup(state, "[::1]");                                  \
+	}
+#define OVER_IPV4(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup4, world_teardown)
+#define OVER_IPV6(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup6, world_teardown)
 
 /* 1 if this machine has ::1; 0 with a message: tests over IPv6 are skipped. */
 int world_has_ipv6(void);

@@ -178,17 +178,24 @@ static void test_session_whose_peer_is_not_ready(void **state)
 	assert_int_equal(count, 2);
 }
 
-/* A peer that delays its keys holds no messages of other peers. */
-static void test_session_without_keys_is_passed(void **state)
+/* A message of another session, in slot 5. */
+static void arrive_early(struct ud_session *other)
 {
-	struct ud_session other = { .ud = &s.ud, .state = UD_KEYING };
 	const struct srdma_wc early = { .wr_id = 5,
 					.opcode = SRDMA_WC_RECV,
 					.byte_len = UD_HEAD + PAYLOAD };
 
-	(void)state;
 	ud_head_write(slots[5], QKEY);
-	ud_recv_arrived(&s.ud, &other, &early);
+	ud_recv_arrived(&s.ud, other, &early);
+}
+
+/* A peer that delays its keys holds no messages of other peers. */
+static void test_session_without_keys_is_passed(void **state)
+{
+	struct ud_session other = { .ud = &s.ud, .state = UD_KEYING };
+
+	(void)state;
+	arrive_early(&other);
 	arrive(0, QKEY, UD_HEAD + PAYLOAD);
 	assert_int_equal(post(3, MEMORY, 1), 0);
 	assert_int_equal(post(4, MEMORY, 1), 0);
@@ -205,16 +212,12 @@ static void test_session_without_keys_is_passed(void **state)
 static void test_places_of_sessions_without_keys(void **state)
 {
 	struct ud_session other = { .ud = &s.ud, .state = UD_KEYING };
-	const struct srdma_wc early = { .wr_id = 5,
-					.opcode = SRDMA_WC_RECV,
-					.byte_len = UD_HEAD + PAYLOAD };
 
 	(void)state;
-	ud_head_write(slots[5], QKEY);
 	for (int i = 0; i < UD_RECVS_EARLY; i++)
-		ud_recv_arrived(&s.ud, &other, &early);
+		arrive_early(&other);
 	assert_int_equal(drops[UD_DROP_EARLY], 0);
-	ud_recv_arrived(&s.ud, &other, &early);
+	arrive_early(&other);
 	assert_int_equal(drops[UD_DROP_EARLY], 1);
 	assert_int_equal(offered, 1 << 5);
 	arrive(0, QKEY, UD_HEAD + PAYLOAD);
