@@ -104,19 +104,28 @@ class SmallNic:
         """A connection to the worker, of a program on the host."""
         return self.undo.enter_context(contextlib.closing(Control.connect(proxy.socket, WAIT)))
 
-    def tcp(self) -> socket.socket:
-        sock = socket.create_connection(("127.0.0.1", self.port), WAIT)
-        return self.undo.enter_context(contextlib.closing(sock))
+    def tcp(self, receive: int = 0) -> socket.socket:
+        """A connection. receive: bytes of its receive buffer; 0: as the kernel chooses."""
+        sock = self.undo.enter_context(socket.socket())
+        if receive:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        sock.settimeout(WAIT)
+        sock.connect(("127.0.0.1", self.port))
+        return sock
 
-    def peer(self, name: str = "left") -> RawPeer:
+    def peer(self, name: str = "left", receive: int = 0) -> RawPeer:
         """A proxy that sends any frames. Its handshake is complete."""
-        peer = RawPeer(self.tcp(), "client", Credentials.named(self.folder / name))
+        peer = RawPeer(self.tcp(receive), "client", Credentials.named(self.folder / name))
         peer.handshake()
         return peer
 
-    def greeted(self) -> RawPeer:
-        """A proxy that sends any frames, after both HELLOs."""
-        peer = self.peer()
+    def greeted(self, receive: int = 0) -> RawPeer:
+        """A proxy that sends any frames, after both HELLOs.
+
+        A proxy that reads nothing needs a small receive buffer. With a large one the kernel (6.18)
+        drops segments once their memory exceeds it, and with them the acknowledgements of what the
+        proxy sends, so that neither end sends any more."""
+        peer = self.peer(receive=receive)
         assert peer.take()[:2] == (0, Type.HELLO)
         peer.frame(0, Type.HELLO, HELLO)
         return peer

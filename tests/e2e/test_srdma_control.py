@@ -715,7 +715,7 @@ def memory_of(nic: SmallNic) -> int:
 
 def test_proxy_that_reads_no_refusals(nic: SmallNic) -> None:
     """The bytes that wait for it are limited."""
-    peer = nic.greeted()
+    peer = nic.greeted(receive=4096)
     for number in range(1, 1_000_000):
         peer.frame(number, Type.OPEN, {"to": "agent", "uid": 1})
         if number % 1000 == 0 and nic.log("unlinked"):
