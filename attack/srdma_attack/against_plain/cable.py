@@ -36,9 +36,8 @@ def arrived(packets: socket.socket) -> bytes:
     return b"" if address[2] == socket.PACKET_OUTGOING else data
 
 
-def _pass_frames(netdevs: Sequence[str], rule: Rule) -> None:
+def _pass_frames(sides: Sequence[socket.socket], rule: Rule) -> None:
     """The man in the middle. It does not end."""
-    sides = [open_packets(netdev) for netdev in netdevs]
     while True:
         ready, _, _ = select.select(sides, [], [])
         for side in (LEFT, RIGHT):
@@ -49,10 +48,14 @@ def _pass_frames(netdevs: Sequence[str], rule: Rule) -> None:
 
 @contextlib.contextmanager
 def _middle(netdevs: Sequence[str], rule: Rule) -> Iterator[None]:
-    """A process, because pyverbs holds the lock of the interpreter while the kernel waits for ARP.
-    It is killed, because at its exit the devices of its parent would be closed."""
-    process = multiprocessing.get_context("fork").Process(target=_pass_frames, args=(netdevs, rule))
-    process.start()
+    """A process, because pyverbs holds the lock of the interpreter. It is killed, because at its
+    exit the devices of its parent would be closed. Its sockets are open before it begins, so that
+    it sees the first frame."""
+    with contextlib.ExitStack() as undo:
+        sides = [undo.enter_context(open_packets(netdev)) for netdev in netdevs]
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=_pass_frames, args=(sides, rule))
+        process.start()
     try:
         yield
     finally:
@@ -76,11 +79,18 @@ def cable(rule: Rule) -> Iterator[list[rxe.End]]:
             _run("ip", "addr", "add", f"{end.address}/24", "dev", end.netdev)
             for setting, value in (("accept_local", "1"), ("rp_filter", "0")):
                 (SETTINGS / end.netdev / setting).write_text(value)
-            # Else the kernel answers ARP requests for the other end, with the middle's address.
-            (SETTINGS / middle / "arp_ignore").write_text("8")
             _run("rdma", "link", "add", end.device, "type", "rxe", "netdev", end.netdev)
+        for end, other in zip(ends, reversed(ends), strict=True):
+            # Without ARP, whose answer the kernel awaits for 1 s only while it connects a QP.
+            words = ("lladdr", mac_of(other.netdev), "dev", end.netdev, "nud", "permanent")
+            _run("ip", "neigh", "replace", other.address, *words)
         undo.enter_context(_middle(middles, rule))
         yield ends
+
+
+def mac_of(netdev: str) -> str:
+    """The MAC address of a network device, as text."""
+    return Path("/sys/class/net", netdev, "address").read_text().strip()
 
 
 def _run(*words: str) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
@@ -26,6 +25,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
 from srdma.demo import rxe
+from srdma_attack.against_plain.cable import mac_of
 from srdma_attack.against_plain.constants import e
 from srdma_attack.against_plain.machine import is_inside
 from srdma_attack.attack import KitError
@@ -52,7 +52,7 @@ class Host:
         self._context = self._kept(Context(name=end.device))
         self.pd = self._kept(PD(self._context))
         self.region = self.register(RIGHTS)
-        self.mac = _mac(end.netdev)
+        self.mac = bytes.fromhex(mac_of(end.netdev).replace(":", ""))
 
     def _kept(self, thing: Any) -> Any:
         self._undo.callback(thing.close)
@@ -177,10 +177,6 @@ def stage(devices: AbstractContextManager[list[rxe.End]] | None = None) -> Itera
 
 
 # Frames ------------------------------------------------------------------------------------
-
-
-def _mac(netdev: str) -> bytes:
-    return bytes.fromhex(Path("/sys/class/net", netdev, "address").read_text().replace(":", ""))
 
 
 def reth(address: int, rkey: int, length: int) -> bytes:
