@@ -1,7 +1,8 @@
-"""Counts of a measurement: rounds and their time, and CPU time of processes."""
+"""Counts of a measurement: rounds and their time, CPU time of processes, and its end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
+import cbor2
 import pytest
 
-from srdma.errors import LocalError
-from srdma_bench.perf.measure import WARM_UP, End, Place, Plan, cpu_ns, ring_entries
+from srdma.errors import LocalError, RemoteError
+from srdma_bench.perf.measure import WARM_UP, Client, End, Place, Plan, cpu_ns, ring_entries
 from tests.unit.test_qp import REMOTE
 
 
@@ -28,6 +30,23 @@ def test_messages_and_time_include_the_warm_up(pd):
     assert (result.messages, result.ns) == (WARM_UP + 300, 1000 * WARM_UP + 10 * 300)
     assert result.times == [10] * 300
     end.close()
+    place.close()
+
+
+@pytest.mark.parametrize(("reason", "ends"), [("PEER_CLOSED", True), ("PEER_HOST_GONE", False)])
+def test_server_that_closes_before_its_worker_acknowledges(pd, reason, ends):
+    """The last message of a client."""
+
+    def send(data: bytes, timeout: float) -> None:
+        assert cbor2.loads(data) == {"end": True}
+        raise RemoteError(reason)
+
+    place = Place(pd, 64)
+    talk = SimpleNamespace(send=send, reason=reason)
+    client = Client(SimpleNamespace(qps=[talk]), place, REMOTE)
+    with contextlib.nullcontext() if ends else pytest.raises(RemoteError, match=reason):
+        client.finish()
+    client.close()
     place.close()
 
 

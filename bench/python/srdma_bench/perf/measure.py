@@ -426,7 +426,13 @@ class Client(End):
         return result
 
     def finish(self) -> None:
-        self.say(end=True)
+        """Tell the server that no run follows. It closes when the message arrives, and its agent
+        may say so to this end before its worker acknowledges the message (protocol.md 7.5)."""
+        try:
+            self.say(end=True)
+        except RemoteError:
+            if self._talk.reason != "PEER_CLOSED":
+                raise
 
 
 def _sum(names: tuple[str, ...], *counts: Mapping[str, float]) -> int:
