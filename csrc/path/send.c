@@ -209,8 +209,7 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 
 	if (!err) {
 		left(x, p);
-		if (x->env->wire->bare)
-			say_of_bare(x, p);
+		say_of_bare(x, p);
 	}
 	return err;
 }

@@ -115,15 +115,15 @@ class Turns:
         self.known: list[int] = []
         turn, admit = Entrance._turn, Entrance._admit
 
-        async def counted_turn(entrance: Entrance[Any]) -> None:
-            await turn(entrance)
+        async def counted_turn(of: Entrance[Any]) -> None:
+            await turn(of)
             self.others += 1
 
         async def counted_no_wait() -> None:
             self.known.append(self.others)
 
-        def counted_admit(entrance: Entrance[Any], *admitted: Any) -> None:
-            admit(entrance, *admitted)
+        def counted_admit(of: Entrance[Any], *admitted: Any) -> None:
+            admit(of, *admitted)
             self.admitted += 1
 
         monkeypatch.setattr(Entrance, "_turn", counted_turn)

@@ -81,7 +81,7 @@ def cable(rule: Rule) -> Iterator[list[rxe.End]]:
                 (SETTINGS / end.netdev / setting).write_text(value)
             _run("rdma", "link", "add", end.device, "type", "rxe", "netdev", end.netdev)
         for end, other in zip(ends, reversed(ends), strict=True):
-            # Without ARP, whose answer the kernel awaits for 1 s only while it connects a QP.
+            # ARP could fail: the kernel waits for an answer for 1 s only while it connects a QP.
             words = ("lladdr", mac_of(other.netdev), "dev", end.netdev, "nud", "permanent")
             _run("ip", "neigh", "replace", other.address, *words)
         undo.enter_context(_middle(middles, rule))

@@ -588,6 +588,7 @@ static void test_illegal_addresses_are_refused(void **state)
 		X(test_connects_are_limited), X(test_icmp_errors_are_ignored), \
 		X(test_closed_connection_sends_committed),                     \
 		X(test_connection_to_itself)
+
 int main(void)
 {
 	const struct CMUnitTest over4[] = {

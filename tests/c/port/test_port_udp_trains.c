@@ -344,6 +344,7 @@ static void test_hostile_messages_are_bounded(void **state)
 		X(test_train_waits_for_buffers),                               \
 		X(test_messages_of_a_call_follow_the_trains),                  \
 		X(test_datagrams_examined_by_a_poll_are_limited)
+
 int main(void)
 {
 	const struct CMUnitTest over4[] = {

@@ -558,7 +558,6 @@ static void test_qp_that_cannot_be_made(void **state)
 	}
 }
 
-/* The QP of the worker may live on. The context has the UD QP no more. */
 /* A session has a place for each request of the send queue, within limits. */
 static void test_places_of_a_session(void **state)
 {
@@ -581,6 +580,7 @@ static void test_places_of_a_session(void **state)
 	}
 }
 
+/* The QP of the worker may live on. The context has the UD QP no more. */
 static void test_qp_that_cannot_be_made_and_a_worker_that_hangs(void **state)
 {
 	(void)state;
