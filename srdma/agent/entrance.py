@@ -64,6 +64,11 @@ class Candidate:
         except OSError:
             return False
 
+    def over(self) -> None:
+        """Its task has ended, possibly before it began."""
+        if self.silent:
+            self.silent.close()
+
 
 class Connection(Protocol):
     """A connection whose handshake is under way."""
@@ -175,6 +180,7 @@ class Entrance(ABC, Generic[C]):
         candidate = Candidate(address, known, sock)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
+        candidate.task.add_done_callback(lambda _: candidate.over())
 
     def _evict_of_largest(self) -> None:
         """Close a candidate of the networks that have the most of those that are not known."""
@@ -201,12 +207,7 @@ class Entrance(ABC, Generic[C]):
     async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
         """Bring a peer to its arrival, or close it."""
         try:
-            try:
-                speaks = await _speaks(sock)
-            except BaseException:
-                sock.close()
-                raise
-            if speaks:
+            if await _speaks(sock):
                 candidate.silent, candidate.shaking = None, True
                 await self._bring(candidate, sock)
         finally:
@@ -254,7 +255,6 @@ async def _speaks(sock: socket.socket) -> bool:
         async with asyncio.timeout(SILENT_TIMEOUT):
             await ready.wait()
     except TimeoutError:
-        sock.close()
         return False
     finally:
         loop.remove_reader(sock)

@@ -94,9 +94,10 @@ class Service:
         self._users.enter(uid)
         task = asyncio.ensure_future(self._serve(sock, uid, link))
         self._tasks[task] = None
-        task.add_done_callback(lambda task: self._over(task, uid))
+        task.add_done_callback(lambda task: self._over(task, uid, sock))
 
-    def _over(self, task: asyncio.Task[None], uid: User) -> None:
+    def _over(self, task: asyncio.Task[None], uid: User, sock: socket.socket) -> None:
+        close_drained(uid, sock)  # also if the task was cancelled before it began
         del self._tasks[task]
         self._users.leave(uid)
 
@@ -221,11 +222,7 @@ class Service:
                 room = self._users.room(uid)
                 channel = await Channel.open(sock, uid, link, room)
         except (OSError, TimeoutError):
-            close_drained(uid, sock)
             return
-        except asyncio.CancelledError:
-            close_drained(uid, sock)
-            raise
         worker: Worker | None = None
         try:
             if kept := await self._do(channel, room.turn):

@@ -277,7 +277,24 @@ def test_candidate_whose_listener_ends_at_once() -> None:
             door._admit(other, "127.0.0.1")
             assert owner._total == 1
             await asyncio.wait([task])
+            await asyncio.sleep(0)
+            assert other.fileno() == -1
         assert not owner._crowds and not owner._total
+
+    asyncio.run(run())
+
+
+def test_candidate_that_gives_way_at_once() -> None:
+    """Its task has not begun, and its socket is closed."""
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as sock, socket.socketpair()[0] as other:
+            door = Door(sock, entrance.Owner())
+            door._admit(other, "127.0.0.1")
+            door.evict()
+            async with asyncio.timeout(PATIENCE):
+                while other.fileno() != -1:
+                    await asyncio.sleep(0)
 
     asyncio.run(run())
 
@@ -948,12 +965,18 @@ def test_program_that_closes_before_it_reads_the_error(program: Program) -> None
 def test_settings_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A channel that does not begin is closed; one that stops within its first message is told."""
     monkeypatch.setattr(service, "SETTINGS_TIMEOUT", 0.05)
+
+    async def serve(sock: socket.socket) -> None:
+        house = Service(Private())
+        house.open(sock, 0)
+        await asyncio.wait(house._tasks)
+
     for begun in (False, True):
         ours, theirs = socket.socketpair()
         with contextlib.closing(Wire(ours)) as wire:
             if begun:
                 ours.send(b"\0")
-            asyncio.run(Service(Private())._serve(theirs, 0, 0))
+            asyncio.run(serve(theirs))
             texts = [event["text"] for event in wire.events()]
             assert texts == (["no settings in 0.05 s"] if begun else [])
 

@@ -139,6 +139,22 @@ def test_first_messages_of_a_user_take_turns() -> None:
     assert len({when for _, when in served}) < 20
 
 
+def test_program_that_connects_while_all_channels_end() -> None:
+    """Its task is cancelled before it begins. The program is not left waiting: its channel ends."""
+
+    async def run() -> None:
+        house = Service(Private())
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.settimeout(PATIENCE)
+            house.open(theirs, 7)
+            await house.close(restart=True)
+            assert await asyncio.to_thread(ours.recv, 1) == b""
+        assert theirs.fileno() == -1
+
+    asyncio.run(run())
+
+
 def test_program_that_reads_late_gets_all_events() -> None:
     async def run() -> None:
         ours, theirs = socket.socketpair()
