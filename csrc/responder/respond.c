@@ -246,16 +246,24 @@ void srdma_respond_unfetch(struct srdma_qp *qp)
 }
 
 /* No response leaves now. -EAGAIN, or 0: there are none. */
-static int wait_for_room(struct srdma_responder *rs)
+static int wait_for_turn(struct srdma_responder *rs)
 {
 	if (srdma_op_scarce(rs->env))
 		srdma_respond_unfetch(rs->qp);
 	return rs->slots_ready ? -EAGAIN : 0;
 }
 
+/* The path has no room for a response. Returns as above. */
+static int wait_for_room(struct srdma_responder *rs)
+{
+	rs->held_up = 1;
+	return wait_for_turn(rs);
+}
+
 /* A response of the oldest slot left, or was dropped. */
 static void responded(struct srdma_responder *rs, const struct srdma_op *op)
 {
+	rs->held_up = 0;
 	srdma_inbound_progress(rs->qp);
 	rs->slots[rs->slots_head].sent = op->offset + op->len;
 	if (!op->ends)
@@ -324,7 +332,7 @@ int srdma_respond_reads(struct srdma_qp *qp)
 			op = rs->responses.head;
 		}
 	}
-	return wait_for_room(rs);
+	return wait_for_turn(rs);
 }
 
 int srdma_respond_waits(const struct srdma_qp *qp)
@@ -332,5 +340,7 @@ int srdma_respond_waits(const struct srdma_qp *qp)
 	const struct srdma_responder *rs = srdma_qp_responder(qp);
 	const struct srdma_op *op = rs->responses.head;
 
-	return op ? op->state == SRDMA_OP_DONE : rs->slots_ready != 0;
+	if (!op)
+		return rs->slots_ready != 0;
+	return op->state == SRDMA_OP_DONE || rs->held_up;
 }

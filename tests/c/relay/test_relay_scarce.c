@@ -142,6 +142,36 @@ static void test_blocked_requests_are_fetched_again(void **state)
 	check_blocked(SRDMA_DESC_WRITE, 3);
 }
 
+/*
+ * The wire takes one packet in a turn, and the peer demands an ack in each turn.
+ * Buffers are scarce: a response that cannot leave gives its own back, and its
+ * memory is read again, which takes many turns. The response leaves.
+ */
+static void test_acks_leave_room_for_a_response(void **state)
+{
+	struct stage s;
+	struct pair *p = &s.scene.pair;
+
+	(void)state;
+	open_stage_with(&s, SRDMA_MAX_BURST + 2, 14);
+	p->wire.slots = 1;
+	pair_post(p, 0,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_READ,
+			  .length = 100,
+			  .local_addr = (uintptr_t)p->side[0].memory,
+			  .remote_addr = (uintptr_t)p->side[1].memory },
+		  NULL);
+	pair_run(p, 2);
+	for (int turn = 0; turn < 1000; turn++) {
+		put_at(&s.scene, 0, srdma_path_conn(qp_at(&s.scene, 1, 0)),
+		       ping(0));
+		pair_run(p, 1);
+	}
+	pair_expect(p, 0, 0, SRDMA_REASON_NONE);
+	pair_close(p);
+}
+
 /* Connections of the QPs of the other identity, which take nothing. */
 static struct srdma_conn *deaf[QPS];
 
@@ -352,6 +382,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocked_responses_are_fetched_again),
 		cmocka_unit_test(test_blocked_requests_are_fetched_again),
+		cmocka_unit_test(test_acks_leave_room_for_a_response),
 		cmocka_unit_test(test_blocked_connections_hold_little),
 		cmocka_unit_test(test_an_identity_holds_at_most_half),
 		cmocka_unit_test(test_a_peer_that_confirms_no_response_ends),
