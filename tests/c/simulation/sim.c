@@ -381,7 +381,8 @@ int sim_host_is_dead(const struct sim_end *e)
 	       state_of(e) == SRDMA_QP_ERR;
 }
 
-/* If one end is in error, so is the other, and all its requests are flushed. */
+/* If one end is in error, so is the other, and all its requests are flushed. An end
+ * does not believe a refusal of what it has not sent, as a forged packet is. */
 static void check_ends(struct sim *w)
 {
 	for (int i = 0; i < 2 * (SIM_QPS + 1); i++) {
@@ -402,6 +403,7 @@ static void check_ends(struct sim *w)
 				  !sim_host_is_dead(peer) ||
 					  e->rq.head == e->rq.tail ||
 					  state_of(e) == SRDMA_QP_RTR ||
+					  w->qp[i / 2].evil ||
 					  (w->faults & SIM_LIMIT),
 				  "QP %d side %d: its peer is gone", i / 2,
 				  i % 2);
