@@ -565,6 +565,7 @@ lint:
 	@echo '  includes'; .ci/includes
 	@echo '  phrases'; $(PY) .ci/phrases.py
 	@echo '  conformance'; $(PY) .ci/conformance.py
+	@echo '  mutants'; $(PY) .ci/mutants.py --check
 	@echo '  budgets'; .venv/bin/lizard -w -L 80 -C 15 -a 6 $(BUDGET_DIRS)
 	@find $(BUDGET_DIRS) -name '*.[ch]' -o -name '*.py' -o -name '*.pyx' | \
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
