@@ -121,6 +121,11 @@ struct verbs_ud {
 	uint64_t drops[UD_DROPS];
 };
 
+static inline struct srdma_pd *ud_leg(const struct verbs_ud *ud)
+{
+	return ((struct verbs_pd *)ud->qp->ibv.pd)->pd;
+}
+
 /* Milliseconds of a monotonic clock. */
 int64_t ud_now(void);
 uint8_t *ud_slot(const struct srdma_mr *mr, uint32_t i);
@@ -137,6 +142,18 @@ int ud_loop_start(struct verbs_root *root);
 /* The thread looks at UD QPs when the descriptor is readable. 0 or errno. */
 int ud_loop_watch(const struct verbs_root *root, int fd);
 void ud_loop_unwatch(const struct verbs_root *root, int fd);
+
+/* --- ud_talk.c -------------------------------------------------------------------- */
+
+/* Calls the UD QP of the session's peer. policy: of its GID. 0 or -errno. */
+int ud_talk_call(struct ud_session *s, const struct verbs_peer *policy);
+/* Takes the talk that a peer began. 0 or -errno: without s->talk it is to be refused. */
+int ud_talk_answer(struct ud_session *s, uint64_t talk,
+		   const struct verbs_peer *policy);
+/* Refuses it: an answer whose channel ends. */
+void ud_talk_refuse(const struct verbs_ud *ud, uint64_t talk);
+/* Says a message to the peer. 0 or -errno. */
+int ud_talk_say(const struct ud_session *s, enum ud_hello_kind kind);
 
 /* --- ud_session.c ---------------------------------------------------------------- */
 

@@ -1,16 +1,16 @@
 /*
  * Sessions of UD QPs (ud.h). The end that sends first calls the other UD QP in a
- * talk (docs/protocol.md 8.9), in which both ends tell the QPN of their QP of the
- * session; then both ask their agents for keys, as for an RC QP. In the end they tell
- * each other that their agents have confirmed the keys, and the talk ends.
+ * talk (ud_talk.c), in which both ends tell the QPN of their QP of the session; then
+ * both ask their agents for keys, as for an RC QP. In the end they tell each other that
+ * their agents have confirmed the keys, and the talk ends.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/channel.h"
 #include "host/connecting.h"
 #include "host/error.h"
-#include "host/talk.h"
 #include "verbs/ud.h"
 #include "wire/reason.h"
 
@@ -20,11 +20,6 @@ enum {
 	LOOK_MS = 1000,	  /* at the connection of a session that has keys */
 	ARRIVE_MS = 5000, /* the time limit of a message in the worker */
 };
-
-static struct srdma_pd *leg_of(const struct verbs_ud *ud)
-{
-	return ((struct verbs_pd *)ud->qp->ibv.pd)->pd;
-}
 
 /* --- ends ---------------------------------------------------------------------------- */
 
@@ -36,7 +31,7 @@ static int close_session(struct ud_session *s)
 
 	ud_send_forget(s);
 	if (!r)
-		verbs_collect_leg(s->ud->root, leg_of(s->ud));
+		verbs_collect_leg(s->ud->root, ud_leg(s->ud));
 	ud_recv_forget(s);
 	if (!r) {
 		srdma_destroy_qp(s->qp);
@@ -158,7 +153,7 @@ static int make_qp(struct ud_session *s)
 	const struct srdma_qp_mod mod = { .access = 0,
 					  .timeout_ms = ARRIVE_MS };
 	struct srdma_qp_query query;
-	int r = srdma_create_qp(&s->qp, leg_of(s->ud), &attr);
+	int r = srdma_create_qp(&s->qp, ud_leg(s->ud), &attr);
 
 	if (r)
 		return r;
@@ -197,43 +192,13 @@ static struct ud_session *add(struct verbs_ud *ud, const struct ud_name *peer,
 	return s;
 }
 
-/* --- the talk -------------------------------------------------------------------------- */
-
-static struct srdma_talk_self self_of(const struct verbs_ud *ud,
-				      const struct verbs_peer *peer)
-{
-	return (struct srdma_talk_self){ .agent = &leg_of(ud)->device->agent,
-					 .worker = leg_of(ud)->path,
-					 .identity = ud->root->policy->identity,
-					 .peers = peer->allowed,
-					 .n_peers = peer->n };
-}
+/* --- the call ------------------------------------------------------------------------------ */
 
 static void begin_state(struct ud_session *s, enum ud_state state)
 {
 	s->state = state;
 	s->deadline = ud_now() + KEYS_MS;
 	s->ud->root->look_at = 0;
-}
-
-static int call(struct ud_session *s, const struct verbs_peer *policy)
-{
-	const struct srdma_talk_self self = self_of(s->ud, policy);
-	const struct srdma_talk_peer peer = { .gid = s->gid,
-					      .port = SRDMA_TALK_QP | s->peer };
-	const struct ud_hello hello = { UD_REQUEST, s->ud->qp->ibv.qp_num,
-					s->qp_num };
-	uint8_t bytes[UD_HELLO];
-	const struct srdma_talk_data data = { bytes, sizeof(bytes) };
-	int r;
-
-	ud_hello_write(bytes, &hello);
-	r = srdma_talk_call(&s->talk, &self, &peer, &data);
-	if (!r)
-		r = -ud_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
-	if (!r)
-		begin_state(s, UD_CALLING);
-	return r;
 }
 
 static void begin(struct ud_session *s)
@@ -243,8 +208,10 @@ static void begin(struct ud_session *s)
 	int r = policy ? make_qp(s) : -EACCES;
 
 	if (!r)
-		r = call(s, policy);
-	if (r)
+		r = ud_talk_call(s, policy);
+	if (!r)
+		begin_state(s, UD_CALLING);
+	else
 		fail(s, UD_DROP_NO_SESSION,
 		     policy ? srdma_error_text()
 			    : "no [[peer]] of run.toml has its GID");
@@ -289,7 +256,7 @@ static void connect_to_peer(struct ud_session *s)
 		.qps = &s->qp,
 		.n_qps = 1,
 	};
-	int r = srdma_connection_begin(&s->connection, leg_of(s->ud), &to,
+	int r = srdma_connection_begin(&s->connection, ud_leg(s->ud), &to,
 				       &attr);
 
 	if (!r)
@@ -304,13 +271,8 @@ static void connect_to_peer(struct ud_session *s)
 /* 0 or -errno: the session has failed. */
 static int say(struct ud_session *s, enum ud_hello_kind kind)
 {
-	const struct ud_hello hello = { kind, 0, s->qp_num };
-	uint8_t bytes[UD_HELLO];
-	const struct srdma_talk_data data = { bytes, sizeof(bytes) };
-	int r;
+	int r = ud_talk_say(s, kind);
 
-	ud_hello_write(bytes, &hello);
-	r = srdma_talk_say(s->talk, &data);
 	if (r)
 		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
 	return r;
@@ -361,35 +323,21 @@ static void heard(struct ud_session *s, const struct srdma_agent_event *e)
 
 /* --- peers that call --------------------------------------------------------------------- */
 
-/* The talk is refused: an answer whose channel ends. */
-static void refuse(const struct verbs_ud *ud, uint64_t talk)
-{
-	static const struct verbs_peer none;
-	const struct srdma_talk_self self = self_of(ud, &none);
-	struct srdma_channel *channel;
-
-	if (!srdma_talk_answer(&channel, &self, talk))
-		srdma_channel_drop(channel);
-}
-
 /* Takes the talk. The agent checks once more whether the caller may have the
  * identity that run.toml gives to its GID. */
 static void accept_call(struct ud_session *s, uint64_t talk,
 			const struct verbs_peer *policy)
 {
-	const struct srdma_talk_self self = self_of(s->ud, policy);
 	int r = make_qp(s);
 
 	if (!r)
-		r = srdma_talk_answer(&s->talk, &self, talk);
-	if (!r)
-		r = -ud_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
+		r = ud_talk_answer(s, talk, policy);
 	if (!r) {
 		begin_state(s, UD_ARRIVING);
 		return;
 	}
 	if (!s->talk)
-		refuse(s->ud, talk);
+		ud_talk_refuse(s->ud, talk);
 	end(s);
 }
 
@@ -419,7 +367,7 @@ void ud_session_called(struct verbs_ud *ud, const struct srdma_agent_event *e)
 		s = add(ud, &peer, 1);
 	}
 	if (!s) {
-		refuse(ud, e->talk);
+		ud_talk_refuse(ud, e->talk);
 		return;
 	}
 	s->theirs = h.session;
