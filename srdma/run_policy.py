@@ -174,7 +174,7 @@ def _text(name: str, value: object) -> str:
 def _peer(entry: object) -> tuple[str, tuple[str, ...]]:
     if not isinstance(entry, dict) or set(entry) != PEER_KEYS:
         raise ValueError("an entry [[peer]] has the keys gid and allow")
-    gids, allowed = range_text(range_of(entry["gid"])), entry["allow"]
+    gids, allowed = range_text(range_of(entry["gid"], "[[peer]]")), entry["allow"]
     if not isinstance(allowed, list) or not 0 < len(allowed) <= ALLOWED_MAX:
         raise ValueError(f"allow of [[peer]] {gids} needs 1 to {ALLOWED_MAX} identities")
     for identity in allowed:

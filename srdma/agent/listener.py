@@ -17,8 +17,11 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.accounts import User, group
 from srdma.agent.calls import Callers
 from srdma.agent.entrance import Entrance, Owner
+from srdma.agent.groups import Group
 from srdma.agent.links import Links, check_age
 from srdma.agent.meeting import Address, Meeting, encoded
+from srdma.agent.memberships import Memberships
+from srdma.agent.multicast import Multicast
 from srdma.agent.peers import Peer
 from srdma.agent.places import Full, Limit, Limits, Places
 from srdma.agent.rendezvous import Rendezvous
@@ -26,6 +29,7 @@ from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.talks import Talks
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.groups import Ask
 from srdma.keyex.messages import ErrorMessage, Message, Offer, Resume, Wake
 from srdma.keyex.offers import To
 from srdma.keyex.streams import BUSY, INBOX_MAX, Link, Stream
@@ -155,16 +159,22 @@ class Admission:
         self,
         audit: Callable[..., None],
         peer_at: Callable[[bytes], Peer],
+        group_at: Callable[[bytes], Group],
         port: Address | None = None,
     ) -> None:
-        """peer_at: see Peers.at(); port: see Links."""
+        """peer_at: see Peers.at(); group_at: see Groups.at(); port: see Links."""
         self.audit = audit
         self.rendezvous = Rendezvous(audit, peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
         self.callers = Callers()
-        self.talks = Talks(audit, peer_at, self.links, lambda: self.rendezvous.gid, self.callers)
+        self.talks = Talks(audit, peer_at, self.links, self._gid, self.callers)
+        self.memberships = Memberships(audit, peer_at, group_at, self._gid)
+        self.multicast = Multicast(self.memberships, peer_at, self.links, self._gid, self.callers)
         self._owners: dict[User, Owner] = {}  # the policy names all of them
+
+    def _gid(self) -> bytes:
+        return self.rendezvous.gid
 
     def owner(self, user: User) -> Owner:
         """The user, also if all its listeners have ended. One owner stands for all users of
@@ -175,7 +185,7 @@ class Admission:
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
     ) -> None:
         """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
-        for accept(), or for a call if it names a QP, and TALK waits for an answer."""
+        for accept(), or for a call if it names a QP, TALK waits for an answer, and ASK gets one."""
         meeting = Meeting("server", stream, own, first)
         opening: Message | None = None
         try:
@@ -188,6 +198,8 @@ class Admission:
                     self.rendezvous.offered(meeting, offer, to)
                 case Talk() as talk:
                     self.talks.called(meeting, talk)
+                case Ask() as ask:
+                    self.memberships.asked(meeting, ask)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
                         raise ExchangeError("closed", NO_LISTENER)
@@ -195,16 +207,16 @@ class Admission:
                 case _:
                     raise ExchangeError(
                         "state",
-                        "the first message of a stream must be OFFER, RESUME, WAKE or TALK",
+                        "the first message of a stream must be OFFER, RESUME, WAKE, TALK or ASK",
                     )
         except ExchangeError as error:
-            if listener and not isinstance(opening, Talk):
+            if listener and not isinstance(opening, Talk | Ask):
                 listener.refused(stream.link.address, error)
             else:
                 self.audit("refused", address=stream.link.address, code=error.code, text=error.text)
             meeting.refuse(error)
             if stream.version > 1:
-                by_program = isinstance(opening, Offer | Talk)  # not by the peer's agent
+                by_program = isinstance(opening, Offer | Talk | Ask)  # not by the peer's agent
                 stream.link.refused(BUSY if by_program else error.code)
 
 

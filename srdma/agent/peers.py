@@ -111,7 +111,7 @@ def _peer(entry: object) -> Peer:
     if unknown := sorted(set(entry) - PEER_KEYS):
         raise ValueError(f"[[peer]] has the unknown key {unknown[0]!r}")
     where, identity, san = entry.get("gid"), entry.get("identity"), entry.get("san", False)
-    gid_range = range_of(where)
+    gid_range = range_of(where, "[[peer]]")
     if not isinstance(identity, str) or not identity:
         raise ValueError(f"[[peer]] {where} needs an identity")
     try:
@@ -134,10 +134,10 @@ def _peer(entry: object) -> Peer:
     return Peer(gid_range, agent, identity, san)
 
 
-def range_of(value: object) -> ipaddress.IPv6Network:
-    """An address or a range, IPv4 as IPv4-mapped. Raises ValueError."""
+def range_of(value: object, entry: str) -> ipaddress.IPv6Network:
+    """The `gid` of an entry: an address or a range, IPv4 as IPv4-mapped. Raises ValueError."""
     if not isinstance(value, str):
-        raise ValueError("[[peer]] needs a gid: an address, or a range such as 10.0.0.0/24")
+        raise ValueError(f"{entry} needs a gid: an address, or a range such as 10.0.0.0/24")
     found = ipaddress.ip_network(value)
     bits = found.prefixlen + (MAPPED if found.version == 4 else 0)
     return ipaddress.IPv6Network((gids.of_address(found.network_address), bits))

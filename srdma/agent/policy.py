@@ -16,6 +16,7 @@ from typing import Any
 
 from srdma.agent.accounts import MODE, User, doors_of, host_of, uid_of
 from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, SystemClock
+from srdma.agent.groups import Group, Groups
 from srdma.agent.peers import Peer, Peers, range_text
 from srdma.agent.quota import limits_of, summary
 from srdma.agent.quotas import quotas_of
@@ -32,7 +33,7 @@ from srdma.keyex.offers import LEVELS, REQUIRED
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
     "worker", "worker_user", "worker_remote", "socket", "mode", "key_log", "clock", "listen",
-    "quota", "container", "identity", "peer", "control", "host", "require",
+    "quota", "container", "identity", "peer", "group", "control", "host", "require",
 }  # fmt: skip
 PATH_MAX = 1024  # characters of the path of a worker: each part of it costs a system call
 IDENTITY_KEYS = {"name", "path", "users", "peers", "wire", "require"}
@@ -63,6 +64,9 @@ class Private:
 
     def peer_at(self, gid: bytes) -> Peer:
         raise ExchangeError(POLICY, "a rendezvous needs a system agent: give agent= to Context")
+
+    def group_at(self, gid: bytes) -> Group:
+        raise ExchangeError(POLICY, "a multicast group needs a system agent")
 
     def check_user(self, user: User) -> None:
         """The program is the one that started this agent."""
@@ -111,6 +115,7 @@ class Policy:
             peers = Peers(fields.get("peer", []))
             if peers.entries and not listen:
                 raise ValueError("[[peer]] needs `listen`: peers call at the port of the agent")
+            groups = Groups(fields.get("group", []), peers, set(grants))
             hosts = hosts_of(fields.get("host", []), quotas.users, set(grants))
             quotas = quotas.with_entries(doors, hosts.values())
             control = control_of(self.path, fields.get("control"))
@@ -128,7 +133,7 @@ class Policy:
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
         self.listen = listen
-        self.peers = peers
+        self.peers, self.groups = peers, groups
         self.worker_user = worker_user
         self.doors = doors
         self.control, self.hosts = control, hosts
@@ -170,6 +175,7 @@ class Policy:
                 + (" with this address in its certificate" if peer.san else "")
                 for peer in self.peers.entries
             }
+            | self.groups.summary()
             | {
                 f"[{host.name}]": f"{host.identity} for {', '.join(sorted(host.identities))}; "
                 + f"listens at {', '.join(map(str, host.listen)) or 'nothing'}; "
@@ -203,6 +209,10 @@ class Policy:
     def peer_at(self, gid: bytes) -> Peer:
         """See Peers.at()."""
         return self.peers.at(gid)
+
+    def group_at(self, gid: bytes) -> Group:
+        """See Groups.at()."""
+        return self.groups.at(gid)
 
     def check_user(self, user: User) -> None:
         """Raise ExchangeError (`policy`) unless programs of this user may use some identity."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srdma.agent.accounts import User
+from srdma.agent.groups import Group
 from srdma.agent.peers import Peer
 from srdma.agent.remote.entries import HostEntry
 from srdma.agent.settings import Identity
@@ -31,5 +32,7 @@ class Rule(Protocol):
     def limits(self, user: User) -> Limits: ...
 
     def peer_at(self, gid: bytes) -> Peer: ...
+
+    def group_at(self, gid: bytes) -> Group: ...
 
     def host_at(self, user: User) -> HostEntry: ...

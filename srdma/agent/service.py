@@ -18,6 +18,7 @@ from srdma.agent.channel import Absent, Channel, until_closed
 from srdma.agent.closing import close_drained
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
+from srdma.agent.memberships import Use
 from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
@@ -43,15 +44,16 @@ from srdma.errors import (
 )
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.groups import group_of
 from srdma.keyex.offers import QPS_MAX
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
-from srdma.keyex.talks import port_of_qp
+from srdma.keyex.talks import QPN_BIT, port_of_qp
 
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 BACK_EVERY = 0.25  # seconds between two attempts to reach a worker on another computer
-FIRST = "connect, listen, accept, rejoin, rotate, serve, talk, answer or open"
+FIRST = "connect, listen, accept, rejoin, rotate, serve, talk, answer, group or open"
 AWAY = "no link to the computer of the worker: see the proxy"
 
 Own = Callable[[], Identity]
@@ -70,7 +72,7 @@ class Service:
     ) -> None:
         """keeper and port: of a system agent. port: where it listens for peers, if it does."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
-        self._admission = Admission(audit, self.peer_at, port)
+        self._admission = Admission(audit, self.peer_at, rule.group_at, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self.rendezvous, self.callers = self._admission.rendezvous, self._admission.callers
         self.turns = Turns()
@@ -177,7 +179,8 @@ class Service:
             self.audit("failed", uid=record.uid, own=record.own, code="keep", text=str(error))
 
     def withdraw(self, permits: Callable[[str, User], bool]) -> int:
-        """End the channels whose user may not use their identity any more. Returns how many."""
+        """End the channels whose user may not use their identity any more. Returns how many. The
+        uses of groups are checked too."""
         found = [
             task
             for task, used in self._tasks.items()
@@ -185,6 +188,7 @@ class Service:
         ]
         for task in found:
             task.cancel(WITHDRAWN)
+        self._admission.memberships.policy_changed()
         return len(found)
 
     def _adopt(self, path: Path, worker: Worker, record: Record, pause: float) -> None:
@@ -297,6 +301,11 @@ class Service:
                 await self._pass_on(channel, Path(path))
             case {"do": "serve" | "talk" | "answer", "worker": str(path)}:
                 await self._talk(channel, settings, Path(path))
+            case {
+                "do": "group", "worker": str(path), "token": bytes(token), "group": bytes(),
+                "qpn": int(), "member": 0 | 1,
+            }:  # fmt: skip
+                await self._use_group(channel, settings, Path(path), token)
             case _:
                 raise ExchangeError("config", f"a channel begins with {FIRST}")
         return None
@@ -333,6 +342,21 @@ class Service:
                     await worker.attach(token, channel.uid)
                     worker.check_new(qpn)
         await self._admission.talks.serve(channel, own, settings)
+
+    async def _use_group(
+        self, channel: Channel, settings: Mapping[str, Any], path: Path, token: bytes
+    ) -> None:
+        own = self._own(channel, settings)
+        path = self._rule.worker_at(path)
+        group, qpn = group_of(settings, "group"), port_of_qp("qpn", settings["qpn"]) ^ QPN_BIT
+        entry = self._rule.group_at(group)
+        entry.check_own(own().name)
+        kept = await self._workers.kept(path)  # not of a private agent, which has no groups
+        async with self._workers.held(path, token) as worker:
+            leg = await worker.attach(token, channel.uid)
+            worker.check_new(qpn)
+        use = Use(channel, own, group, qpn, (path, leg), settings["member"] == 1, entry)
+        await self._admission.multicast.run(use, kept.ended)
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import cbor2
 
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, plain_map, text
+from srdma.keyex.groups import Ask, Members, ask_of, members_of
 from srdma.keyex.offers import (
     MODE_BASIC,
     QPS_MAX,
@@ -185,6 +186,8 @@ Message = (
     | Hello
     | Talk
     | Say
+    | Ask
+    | Members
 )
 
 
@@ -237,14 +240,14 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
-        case Talk():
+        case Talk() | Ask():
             return message.as_map()
         case _:
             return _as_field(message)
 
 
 def _as_field(
-    message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello | Say,
+    message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello | Say | Members,
 ) -> dict[str, Any]:
     """The messages with one field."""
     match message:
@@ -262,6 +265,8 @@ def _as_field(
             return {"agent": message.agent}
         case Say():
             return {"say": message.data}
+        case Members():
+            return {"members": list(message.qpns)}
 
 
 def _handed_over(handover: Handover) -> dict[str, Any]:
@@ -298,12 +303,15 @@ def decode(raw: bytes) -> Message:
             return read(fields)
     if "talk" in fields:
         return talk_of(fields)
+    if "multicast" in fields:
+        return ask_of(fields)
     if "agent" in fields:
         return Hello(port_of("agent", fields["agent"], 0))
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
-        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, WAKE, CLOSED, SAY, TALK and HELLO",
+        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, WAKE, CLOSED, SAY, TALK, ASK, MEMBERS and "
+        "HELLO",
     )
 
 
@@ -418,6 +426,7 @@ _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "wake": _wake,
     "closed": _closed,
     "say": say_of,
+    "members": members_of,
 }
 
 

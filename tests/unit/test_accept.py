@@ -319,7 +319,11 @@ def test_no_thread_can_be_started(
 def test_users_of_an_agent() -> None:
     """The owner outlives its listeners. The users of another computer are one owner: that computer
     can name any number of them."""
-    admission = Admission(lambda *_, **__: None, lambda _: pytest.fail("no peer"))
+    admission = Admission(
+        lambda *_, **__: None,
+        lambda _: pytest.fail("no peer"),
+        lambda _: pytest.fail("no group"),
+    )
     assert admission.owner(1001) is admission.owner(1001)
     assert admission.owner(1001) is not admission.owner(1002)
     for uid in range(10):

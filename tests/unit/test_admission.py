@@ -363,7 +363,7 @@ def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict
 
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as sock:
-            admission = Admission(no_audit, Private().peer_at)
+            admission = Admission(no_audit, Private().peer_at, Private().group_at)
             listener = Listener(cast(Any, channel), sock, lambda: own, admission)
             task = asyncio.ensure_future(listener.run())
             with dial(sock.getsockname()) as ours:
@@ -413,7 +413,10 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
     )
     own = cast(Any, None)
     listener = Listener(
-        cast(Any, channel), cast(Any, None), own, Admission(no_audit, Private().peer_at)
+        cast(Any, channel),
+        cast(Any, None),
+        own,
+        Admission(no_audit, Private().peer_at, Private().group_at),
     )
     for n in range(100):
         listener.refused(str(n), ExchangeError("identity", "no"))
@@ -814,7 +817,10 @@ FIELDS = [
     "qps",
 ]
 NO_SOCKET = "no listening TCP socket beside the message"
-BEGIN = "a channel begins with connect, listen, accept, rejoin, rotate, serve, talk, answer or open"
+BEGIN = (
+    "a channel begins with connect, listen, accept, rejoin, rotate, serve, talk, answer, group or "
+    "open"
+)
 
 
 def test_missing_fields(program: Program, mine: Credentials) -> None:

@@ -16,6 +16,7 @@ import pytest
 from srdma import gid
 from srdma.agent.accounts import KEYS as DOOR_KEYS
 from srdma.agent.accounts import Door
+from srdma.agent.groups import GROUP_KEYS
 from srdma.agent.peers import PEER_KEYS
 from srdma.agent.policy import IDENTITY_KEYS, KEYS, PATH_MAX, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
@@ -177,7 +178,12 @@ def test_policy_of_the_documentation() -> None:
     assert set(fields) == KEYS
     assert set(fields["control"]) == CONTROL_KEYS
     assert {key for each in fields["host"] for key in each} == HOST_KEYS
-    for name, keys in (("identity", IDENTITY_KEYS), ("peer", PEER_KEYS), ("container", DOOR_KEYS)):
+    for name, keys in (
+        ("identity", IDENTITY_KEYS),
+        ("peer", PEER_KEYS),
+        ("group", GROUP_KEYS),
+        ("container", DOOR_KEYS),
+    ):
         assert {key for each in fields[name] for key in each} == keys
 
 

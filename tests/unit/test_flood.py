@@ -220,7 +220,7 @@ def test_crowded_address_gives_way() -> None:
     oldest of the crowd."""
 
     async def run() -> list[tuple[str, int]]:
-        admission = Admission(no_audit, Private().peer_at)
+        admission = Admission(no_audit, Private().peer_at, Private().group_at)
         sessions = admission.sessions
         for number in (1, 2):
             sessions.add(Kept(number, f"127.0.0.{number}").upkeep)

@@ -33,7 +33,7 @@ PATIENCE = 5.0  # seconds after the end of a link, for which programs wait for a
 ANOTHER = ExchangeError("policy", "the file of the proxy names another NIC")
 WITHDRAWN = ExchangeError("policy", "the file of the proxy does not grant the identity any more")
 # First messages with the name of an identity.
-NAMED = {"connect", "accept", "listen", "rejoin", "serve", "talk", "answer"}
+NAMED = {"connect", "accept", "listen", "rejoin", "serve", "talk", "answer", "group"}
 
 
 class Proxy:
