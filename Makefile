@@ -348,6 +348,7 @@ $(BUILD)/tests/c/verbs/test_map: $(BUILD)/verbs/map.o
 $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o
 $(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire recvs)
 $(BUILD)/tests/c/verbs/test_ud_send: $(patsubst %,$(BUILD)/verbs/%.o,ud_send ud_wire)
+$(BUILD)/tests/c/verbs/test_ud_group: $(BUILD)/verbs/ud_group.o
 $(BUILD)/tests/c/verbs/test_ud_session: $(patsubst %,$(BUILD)/verbs/%.o,ud_session ud_talk ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_qp: $(patsubst %,$(BUILD)/verbs/%.o,ud qp recvs transport)
 $(BUILD)/tests/c/verbs/test_connect: $(BUILD)/verbs/connect.o $(BUILD)/verbs/private.o

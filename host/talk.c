@@ -164,6 +164,24 @@ int srdma_talk_call(struct srdma_channel **out,
 	return open_channel(out, self, &w);
 }
 
+int srdma_talk_group(struct srdma_channel **out,
+		     const struct srdma_talk_self *self,
+		     const struct srdma_talk_group *group)
+{
+	struct srdma_message w = { 0 };
+
+	write_self(&w, "group", self, 4);
+	srdma_message_text(&w, "group");
+	srdma_message_bytes(&w, group->gid, SRDMA_GID_LEN);
+	srdma_message_text(&w, "qpn");
+	srdma_message_uint(&w, group->qp_num);
+	srdma_message_text(&w, "token");
+	srdma_message_bytes(&w, group->token, SRDMA_TOKEN_LEN);
+	srdma_message_text(&w, "member");
+	srdma_message_uint(&w, group->member != 0);
+	return open_channel(out, self, &w);
+}
+
 int srdma_talk_answer(struct srdma_channel **out,
 		      const struct srdma_talk_self *self, uint64_t talk)
 {

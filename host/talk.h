@@ -45,6 +45,21 @@ int srdma_talk_keep(struct srdma_lasting_channel *service,
 		    const struct srdma_talk_self *self,
 		    const struct srdma_talk_port *port);
 
+/* A UD QP of this program that uses a multicast group. */
+struct srdma_talk_group {
+	const uint8_t *gid; /* of the group, SRDMA_GID_LEN bytes */
+	uint32_t qp_num;
+	const uint8_t *token; /* of its leg, SRDMA_TOKEN_LEN bytes */
+	int member;	      /* 1: it receives messages for the group */
+};
+
+/* Uses the group: events `members`, with the GID of a host and the QPNs of its
+ * members in 4 bytes each (big-endian), and `joined` (docs/agent.md 14). Errors of
+ * srdma_channel_open(); -ENOMEM. */
+int srdma_talk_group(struct srdma_channel **out,
+		     const struct srdma_talk_self *self,
+		     const struct srdma_talk_group *group);
+
 enum { SRDMA_TALK_QP = 1 << 24 };
 
 /* A message, at most SRDMA_DATA_MAX bytes. */

@@ -25,8 +25,6 @@
 	void NAME(void);                                                       \
 	void NAME(void) { }
 
-ABSENT(ibv_attach_mcast)
-ABSENT(ibv_detach_mcast)
 ABSENT(ibv_query_ece)
 ABSENT(ibv_resolve_eth_l2_from_gid)
 ABSENT(ibv_set_ece)

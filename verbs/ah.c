@@ -3,16 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "verbs/group_gid.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 
 /* 0, or errno: an address of this device has a GRH, with the GID of a peer that the
- * policy has. */
+ * policy has, or of a multicast group. */
 static int check(const struct verbs_root *root, const struct ibv_ah_attr *a)
 {
 	if (!a->is_global || a->grh.sgid_index || a->port_num != 1)
 		return EINVAL;
-	return verbs_policy_peer(root->policy, a->grh.dgid.raw) ? 0 : EACCES;
+	return verbs_gid_is_group(a->grh.dgid.raw) ||
+			       verbs_policy_peer(root->policy, a->grh.dgid.raw)
+		       ? 0
+		       : EACCES;
 }
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)

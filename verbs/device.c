@@ -11,6 +11,7 @@
 #include "verbs/event_fd.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
+#include "verbs/ud.h"
 #include "verbs/verbs.h"
 
 enum {
@@ -248,6 +249,9 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_res_rd_atom = SRDMA_PRIVATE_RD_ATOMIC * 1024,
 		.max_qp_init_rd_atom = SRDMA_PRIVATE_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_mcast_grp = UD_GROUPS_LEG,
+		.max_mcast_qp_attach = UD_MEMBERS,
+		.max_total_mcast_qp_attach = UD_GROUPS_LEG,
 		.max_ah = AH_MAX,
 		.max_srq = 1024,
 		.max_srq_wr = SRDMA_DEPTH_MAX,

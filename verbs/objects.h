@@ -167,6 +167,8 @@ struct verbs_qp {
 	uint32_t reported;   /* events that were read */
 	uint32_t recvs;	     /* posted, whose completions are not in the CQ */
 	struct verbs_ud *ud; /* NULL: it is no UD QP */
+	struct ud_group *groups; /* of a UD QP */
+	int no_loop; /* 1: its messages for a group do not come back to it */
 	/* Work request ids of flushed receives that are held, rq places, and 1
 	 * if they are held because the peer is gone (loss.c). */
 	uint64_t *flushed;

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "verbs/objects.h"
+#include "verbs/ud.h"
 
 void srdma_private_self(struct ibv_context *context,
 			struct srdma_private_self *self)
@@ -11,6 +12,18 @@ void srdma_private_self(struct ibv_context *context,
 
 	self->policy = root->policy;
 	self->agent = &root->device->agent;
+}
+
+int srdma_private_use_group(struct ibv_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
+			    int attach)
+{
+	struct verbs_root *root = verbs_root_of(qp->context);
+	int err;
+
+	pthread_mutex_lock(&root->lock);
+	err = ud_group_use((struct verbs_qp *)qp, gid, attach);
+	pthread_mutex_unlock(&root->lock);
+	return err;
 }
 
 static int link_of(const struct verbs_qp *qp)

@@ -24,4 +24,9 @@ void srdma_private_self(struct ibv_context *context,
  * -ENOTCONN: it had one that ended. */
 int srdma_private_link(struct ibv_context *context, uint32_t qp_num);
 
+/* A UD QP sends to a multicast group, and receives from it if `attach`. Waits until
+ * the agent has asked for the members. 0 or errno. */
+int srdma_private_use_group(struct ibv_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
+			    int attach);
+
 #endif

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "host/connecting.h"
 #include "verbs/objects.h"
+#include "verbs/ud.h"
 #include "verbs/verbs.h"
 #include "wire/reason.h"
 
@@ -255,8 +256,10 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 
 	pthread_mutex_lock(&root->lock);
 	err = end(qp);
-	if (!err)
+	if (!err) {
 		hold(qp, -1);
+		ud_group_drop_all(qp);
+	}
 	pthread_mutex_unlock(&root->lock);
 	if (err)
 		return verbs_result(err);

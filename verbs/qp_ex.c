@@ -9,13 +9,23 @@ enum {
 		IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 };
 
+/* Flags of a QP. */
+static uint32_t flags_of(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS
+		       ? attr->create_flags
+		       : 0;
+}
+
 static int check(const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct verbs_transport *t = verbs_transport_of(attr->qp_type);
 	const uint32_t mask = attr->comp_mask;
+	const uint32_t flags = attr->qp_type == IBV_QPT_UD
+				       ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+				       : 0;
 
-	if (!t || (mask & ~(uint32_t)KNOWN) ||
-	    (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags) ||
+	if (!t || (mask & ~(uint32_t)KNOWN) || flags_of(attr) & ~flags ||
 	    (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
 	     attr->send_ops_flags & ~t->operations))
 		return EOPNOTSUPP;
@@ -42,6 +52,7 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context,
 	if (!qp)
 		return NULL;
 	attr->cap = init.cap;
+	((struct verbs_qp *)qp)->no_loop = flags_of(attr) != 0;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		err = verbs_batch_create((struct verbs_qp *)qp);
 	if (!err)

@@ -49,6 +49,9 @@ static const char *const drop_texts[UD_DROPS] = {
 	[UD_DROP_QKEY] = "messages of a peer have another Q_Key",
 	[UD_DROP_SHORT] = "receives are too short",
 	[UD_DROP_EARLY] = "peers send too much before their keys are confirmed",
+	[UD_DROP_NO_GROUP] = "the members of a group are not known",
+	[UD_DROP_MEMBERS] = "a group has more members than copies are sent",
+	[UD_DROP_GROUP] = "peers send to a group without this QP",
 };
 
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
@@ -186,6 +189,7 @@ static int end_sessions(struct verbs_ud *ud)
 {
 	linger(ud);
 	ud->ready = 0;
+	ud_group_pause(ud->qp);
 	return ud_session_end_all(ud);
 }
 
@@ -232,6 +236,7 @@ void verbs_ud_error(struct verbs_qp *qp)
 				IBV_EVENT_QP_LAST_WQE_REACHED);
 	qp->ibv.state = IBV_QPS_ERR;
 	ud->ready = 0;
+	ud_group_pause(qp);
 	ud_send_complete(ud);
 	ud_recv_flush(ud);
 }
@@ -293,6 +298,8 @@ int verbs_ud_look(struct verbs_root *root)
 			serve(ud, now);
 		if (ud->service)
 			hear(ud);
+		if (ud->ready)
+			ud_group_look(ud);
 		for (struct ud_session *s = ud->sessions; s; s = s->next)
 			ud_session_look(s);
 		waits |= ud->ready || ud->sessions;

@@ -24,7 +24,10 @@ enum {
 	UD_RECVS = 128, /* messages of a UD QP that have arrived */
 	UD_RECVS_EARLY =
 		64, /* of them, of sessions whose keys are not confirmed */
-	UD_SLOT = UD_HEAD + UD_MTU,
+	UD_SLOT = UD_HEAD_MAX + UD_MTU,
+	UD_GROUPS = 16,	    /* of a UD QP */
+	UD_GROUPS_LEG = 64, /* of all UD QPs of a PD (docs/agent.md 14) */
+	UD_MEMBERS = 48,    /* of a group, to which messages go */
 };
 
 /* Why a message was dropped. */
@@ -35,7 +38,10 @@ enum ud_drop {
 	UD_DROP_BAD,	    /* of a peer: malformed, or too long */
 	UD_DROP_QKEY,	    /* of a peer: another Q_Key */
 	UD_DROP_SHORT,	    /* of a peer: the receive is too short for it */
-	UD_DROP_EARLY, /* of peers: too many before the keys are confirmed */
+	UD_DROP_EARLY,	  /* of peers: too many before the keys are confirmed */
+	UD_DROP_NO_GROUP, /* the members of the group are not known */
+	UD_DROP_MEMBERS,  /* the group has more members than UD_MEMBERS */
+	UD_DROP_GROUP,	  /* of a peer: for a group without this UD QP */
 	UD_DROPS,
 };
 
@@ -50,7 +56,8 @@ enum ud_state {
 
 /* A message that waits for its turn, or for its end, in the memory of a session. */
 struct ud_message {
-	uint32_t len; /* with the head */
+	uint32_t request; /* number of the work request in the UD QP */
+	uint32_t len;	  /* with the head */
 	uint32_t imm;
 	int has_imm;
 };
@@ -86,8 +93,10 @@ static inline int ud_has_keys(const struct ud_session *s)
 /* A work request of the program whose completion is due in its turn. */
 struct ud_send {
 	uint64_t wr_id;
-	struct ud_session *session; /* NULL: it is complete */
+	struct ud_session *session; /* NULL: it is complete, or for a group */
 	uint32_t number;	    /* of the message in the session */
+	int group;		    /* 1: its messages have `request` */
+	uint32_t request;
 	uint32_t len;
 	enum ibv_wc_status status;
 	int signaled;
@@ -96,11 +105,35 @@ struct ud_send {
 struct ud_arrival {
 	struct ud_session *session; /* NULL: it had keys, and has ended */
 	uint32_t slot;
-	uint32_t len; /* of the payload */
+	const uint8_t *payload;
+	uint32_t len;
 	uint32_t imm;
 	int has_imm;
-	uint8_t gid[SRDMA_GID_LEN];
+	uint8_t from[SRDMA_GID_LEN], to[SRDMA_GID_LEN]; /* to: or a group */
 	uint32_t peer;
+};
+
+/* A UD QP that is a member of a group. */
+struct ud_member {
+	uint8_t gid[SRDMA_GID_LEN];
+	uint32_t qp_num;
+	uint32_t round; /* of the agent that told it */
+};
+
+/* A multicast group that a UD QP uses. */
+struct ud_group {
+	struct ud_group *next; /* of the QP */
+	uint8_t gid[SRDMA_GID_LEN];
+	int attached;		       /* 1: the QP receives from it */
+	struct srdma_channel *channel; /* NULL: none */
+	int joined;		       /* 1: the agent has told all members */
+	int err;		       /* errno of the last attempt, or 0 */
+	char why[160];
+	int64_t open_at; /* ms: next attempt */
+	int64_t used;	 /* ms, of the last message */
+	uint32_t round;
+	struct ud_member *members; /* without the QP itself */
+	unsigned n, room;
 };
 
 struct verbs_ud {
@@ -116,6 +149,7 @@ struct verbs_ud {
 		places; /* of each session, for messages under way; a power of 2 */
 	struct ud_ring sends, arrivals;
 	struct ud_send *send;		/* sends.room */
+	uint32_t requests;		/* that were posted, modulo 2^32 */
 	struct verbs_recvs own, *recvs; /* the own ones, or those of its SRQ */
 	struct ud_arrival arrival[UD_RECVS];
 	uint64_t drops[UD_DROPS];
@@ -174,6 +208,28 @@ void ud_session_look(struct ud_session *s);
 /* Ends all sessions. 0 or -errno: some live on. */
 int ud_session_end_all(struct verbs_ud *ud);
 
+/* --- ud_group.c ------------------------------------------------------------------ */
+
+/* The QP sends to a group, and receives from it if `attach`. Waits until the agent
+ * has asked for the members, without the lock, if the QP is in RTR or RTS. 0; ENOMEM:
+ * also if it uses too many groups; ETIMEDOUT; errno of the agent. */
+int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
+		 int attach);
+/* 0, or EINVAL: it is not attached. */
+int ud_group_detach(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN]);
+int ud_group_attached(const struct verbs_qp *qp,
+		      const uint8_t gid[SRDMA_GID_LEN]);
+/* The group for a message. NULL, and *why: its members are not known now. */
+const struct ud_group *ud_group_to(struct verbs_ud *ud,
+				   const uint8_t gid[SRDMA_GID_LEN],
+				   const char **why);
+/* Reads what the agent says. */
+void ud_group_look(struct verbs_ud *ud);
+/* The agent forgets the QP until it is in RTR again. */
+void ud_group_pause(struct verbs_qp *qp);
+/* The QP ends. */
+void ud_group_drop_all(struct verbs_qp *qp);
+
 /* --- ud_send.c ------------------------------------------------------------------- */
 
 /* A completion of the QP of a session. */
@@ -187,6 +243,14 @@ void ud_send_complete(struct verbs_ud *ud);
 
 /* --- ud_recv.c ------------------------------------------------------------------- */
 
+/* The payload of a message of the QP itself. */
+struct ud_own {
+	const uint8_t *payload;
+	uint32_t len;
+	uint32_t imm;
+	int has_imm;
+};
+
 /* Gives slot i to the worker. 0 or -errno. */
 int ud_recv_offer(struct verbs_ud *ud, uint32_t i);
 /* A message has arrived, or a slot came back. s NULL: its session is no more. */
@@ -194,6 +258,9 @@ void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 		     const struct srdma_wc *wc);
 /* The session ends: its messages stay if it had keys. */
 void ud_recv_forget(struct ud_session *s);
+/* A message of the QP itself for a group takes a receive that is posted. */
+void ud_recv_own(struct verbs_ud *ud, const struct ud_head *head,
+		 const struct ud_own *own);
 /* Gives messages to receives of the program. */
 void ud_recv_deliver(struct verbs_ud *ud);
 /* Drops the receives of the QP, not those of its SRQ, and the messages that wait for

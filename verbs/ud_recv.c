@@ -32,18 +32,21 @@ static void give_back(struct verbs_ud *ud, uint32_t slot)
 /* --- messages ---------------------------------------------------------------------- */
 
 /* 1 if the message may be given to the program. Else it is counted. */
-static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc)
+static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc,
+		    struct ud_head *head)
 {
-	uint32_t qkey;
+	enum ud_drop reason = UD_DROPS;
 
-	if (ud_head_read(&qkey, ud_slot(ud->mr, (uint32_t)wc->wr_id),
-			 wc->byte_len)) {
-		ud_drop(ud, UD_DROP_BAD, 1, NULL);
-		return 0;
-	}
-	if (qkey == ud->qp->attr.qkey)
+	if (ud_head_read(head, ud_slot(ud->mr, (uint32_t)wc->wr_id),
+			 wc->byte_len))
+		reason = UD_DROP_BAD;
+	else if (head->qkey != ud->qp->attr.qkey)
+		reason = UD_DROP_QKEY;
+	else if (head->group && !ud_group_attached(ud->qp, head->group))
+		reason = UD_DROP_GROUP;
+	if (reason == UD_DROPS)
 		return 1;
-	ud_drop(ud, UD_DROP_QKEY, 1, NULL);
+	ud_drop(ud, reason, 1, NULL);
 	return 0;
 }
 
@@ -69,13 +72,24 @@ static int has_place(struct verbs_ud *ud, const struct ud_session *s)
 	return 0;
 }
 
+/* The GIDs of the GRH. */
+static void set_ends(const struct verbs_ud *ud, struct ud_arrival *a,
+		     const uint8_t *from, const struct ud_head *head)
+{
+	memcpy(a->from, from, sizeof(a->from));
+	memcpy(a->to, head->group ? head->group : ud->root->attr.gid,
+	       sizeof(a->to));
+}
+
 void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 		     const struct srdma_wc *wc)
 {
 	struct ud_arrival *a;
+	struct ud_head head;
 
 	if (wc->status != SRDMA_WC_SUCCESS || !ud->ready ||
-	    s->state == UD_FAILED || !is_legal(ud, wc) || !has_place(ud, s)) {
+	    s->state == UD_FAILED || !is_legal(ud, wc, &head) ||
+	    !has_place(ud, s)) {
 		give_back(ud, (uint32_t)wc->wr_id);
 		return;
 	}
@@ -84,12 +98,14 @@ void ud_recv_arrived(struct verbs_ud *ud, struct ud_session *s,
 	*a = (struct ud_arrival){
 		.session = s,
 		.slot = (uint32_t)wc->wr_id,
-		.len = wc->byte_len - UD_HEAD,
+		.payload = ud_slot(ud->mr, (uint32_t)wc->wr_id) +
+			   ud_head_len(&head),
+		.len = wc->byte_len - ud_head_len(&head),
 		.imm = wc->imm_data,
 		.has_imm = (wc->wc_flags & SRDMA_WC_WITH_IMM) != 0,
 		.peer = s->peer,
 	};
-	memcpy(a->gid, s->gid, sizeof(a->gid));
+	set_ends(ud, a, s->gid, &head);
 }
 
 void ud_recv_forget(struct ud_session *s)
@@ -193,8 +209,8 @@ static int copy(const struct verbs_ud *ud, const struct ud_arrival *a)
 {
 	const struct ibv_recv_wr *wr = verbs_recvs_first(ud->recvs);
 	struct source to = { .ud = ud, .sge = wr->sg_list };
-	const struct ud_route route = { .from = a->gid,
-					.to = ud->root->attr.gid,
+	const struct ud_route route = { .from = a->from,
+					.to = a->to,
 					.len = (uint16_t)a->len };
 	uint8_t grh[UD_GRH];
 	int r;
@@ -202,7 +218,7 @@ static int copy(const struct verbs_ud *ud, const struct ud_arrival *a)
 	to.end = to.sge + wr->num_sge;
 	ud_grh_write(grh, &route);
 	r = scatter(&to, grh, sizeof(grh));
-	return r ? r : scatter(&to, ud_slot(ud->mr, a->slot) + UD_HEAD, a->len);
+	return r ? r : scatter(&to, a->payload, a->len);
 }
 
 static uint64_t room_of(const struct verbs_ud *ud)
@@ -235,6 +251,24 @@ static void deliver(struct verbs_ud *ud, const struct ud_arrival *a)
 	complete(ud, &wc);
 	if (wc.status != IBV_WC_SUCCESS)
 		verbs_ud_error(ud->qp);
+}
+
+/* As a NIC does, it drops the message if there is no receive: the program may only
+ * send. */
+void ud_recv_own(struct verbs_ud *ud, const struct ud_head *head,
+		 const struct ud_own *own)
+{
+	struct ud_arrival a = { .payload = own->payload,
+				.len = own->len,
+				.imm = own->imm,
+				.has_imm = own->has_imm,
+				.peer = ud->qp->ibv.qp_num };
+
+	if (!ud->ready || !ud->recvs->ring.count ||
+	    head->qkey != ud->qp->attr.qkey)
+		return;
+	set_ends(ud, &a, ud->root->attr.gid, head);
+	deliver(ud, &a);
 }
 
 /* Takes the first message whose session has keys. The order of the others stays.

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "verbs/group_gid.h"
 #include "verbs/ud.h"
 #include "verbs/verbs.h"
 
@@ -65,21 +66,33 @@ static int has_memory(struct ud_session *s)
 	return s->mr || !srdma_alloc_mr(&s->mr, pd, &attr);
 }
 
+static struct ud_head head_of(const struct verbs_ud *ud,
+			      const struct ibv_send_wr *wr)
+{
+	const struct verbs_ah *ah = (const struct verbs_ah *)wr->wr.ud.ah;
+	const uint32_t qkey = wr->wr.ud.remote_qkey;
+
+	return (struct ud_head){
+		.qkey = qkey & QKEY_OF_QP ? ud->qp->attr.qkey : qkey,
+		.group = verbs_gid_is_group(ah->gid.raw) ? ah->gid.raw : NULL,
+	};
+}
+
 /* Puts the message into the memory of the session. */
 static enum ibv_wc_status put(struct ud_session *s,
 			      const struct ibv_send_wr *wr, uint32_t len)
 {
 	const uint32_t i = s->put % s->ud->places;
-	const uint32_t qkey = wr->wr.ud.remote_qkey & QKEY_OF_QP
-				      ? s->ud->qp->attr.qkey
-				      : wr->wr.ud.remote_qkey;
+	const struct ud_head head = head_of(s->ud, wr);
+	const uint32_t head_len = ud_head_len(&head);
 	uint8_t *slot = ud_slot(s->mr, i);
 
-	if (gather(s->ud, wr, slot + UD_HEAD))
+	if (gather(s->ud, wr, slot + head_len))
 		return IBV_WC_LOC_PROT_ERR;
-	ud_head_write(slot, qkey);
+	ud_head_write(slot, &head);
 	s->messages[i] = (struct ud_message){
-		.len = UD_HEAD + len,
+		.request = s->ud->requests,
+		.len = head_len + len,
 		.imm = ntohl(wr->imm_data),
 		.has_imm = wr->opcode == IBV_WR_SEND_WITH_IMM,
 	};
@@ -90,28 +103,97 @@ static enum ibv_wc_status put(struct ud_session *s,
 	return IBV_WC_SUCCESS;
 }
 
-/* Sends a legal message, or drops it. Sets the session and the status of *e. */
+/* Sends a legal message to a UD QP, or drops it. Sets the status of *e. NULL: it is
+ * not under way. */
+static struct ud_session *send_to(struct verbs_ud *ud, const struct ud_name *to,
+				  const struct ibv_send_wr *wr,
+				  struct ud_send *e)
+{
+	const char *why;
+	struct ud_session *s = ud_session_to(ud, to, &why);
+
+	if (!s) {
+		ud_drop(ud, UD_DROP_NO_SESSION, 1, why);
+		return NULL;
+	}
+	if (under_way(s) == ud->places || !has_memory(s)) {
+		ud_drop(ud, UD_DROP_FULL, 1, NULL);
+		return NULL;
+	}
+	e->number = s->put;
+	e->status = put(s, wr, e->len);
+	ud_send_flush(s);
+	return e->status == IBV_WC_SUCCESS ? s : NULL;
+}
+
+/* --- groups ------------------------------------------------------------------------ */
+
+/* The QP gets its own message, if it is a member. */
+static void send_to_self(struct verbs_ud *ud, const struct ibv_send_wr *wr,
+			 struct ud_send *e)
+{
+	const struct ud_head head = head_of(ud, wr);
+	uint8_t payload[UD_MTU];
+	const struct ud_own own = {
+		.payload = payload,
+		.len = e->len,
+		.imm = ntohl(wr->imm_data),
+		.has_imm = wr->opcode == IBV_WR_SEND_WITH_IMM,
+	};
+
+	if (ud->qp->no_loop || !ud_group_attached(ud->qp, head.group))
+		return;
+	if (gather(ud, wr, payload))
+		e->status = IBV_WC_LOC_PROT_ERR;
+	else
+		ud_recv_own(ud, &head, &own);
+}
+
+/* Sends a copy to each member over the session with it, so that a member knows which
+ * identity has sent it. */
+static void send_to_members(struct verbs_ud *ud, const struct ud_group *g,
+			    const struct ibv_send_wr *wr, struct ud_send *e)
+{
+	const unsigned n = g->n < UD_MEMBERS ? g->n : UD_MEMBERS;
+
+	ud_drop(ud, UD_DROP_MEMBERS, g->n - n, NULL);
+	for (unsigned i = 0; i < n && e->status == IBV_WC_SUCCESS; i++) {
+		const struct ud_name to = { g->members[i].gid,
+					    g->members[i].qp_num };
+
+		send_to(ud, &to, wr, e);
+	}
+}
+
+static void send_to_group(struct verbs_ud *ud, const struct ibv_send_wr *wr,
+			  struct ud_send *e)
+{
+	const struct verbs_ah *ah = (const struct verbs_ah *)wr->wr.ud.ah;
+	const char *why;
+	const struct ud_group *g = ud_group_to(ud, ah->gid.raw, &why);
+
+	e->group = 1;
+	if (g)
+		send_to_members(ud, g, wr, e);
+	else
+		ud_drop(ud, UD_DROP_NO_GROUP, 1, why);
+	if (e->status == IBV_WC_SUCCESS)
+		send_to_self(ud, wr, e);
+}
+
+/* Sends a legal message, or drops it. Completes *e. */
 static void dispatch(struct verbs_ud *ud, const struct ibv_send_wr *wr,
 		     struct ud_send *e)
 {
 	const struct verbs_ah *ah = (const struct verbs_ah *)wr->wr.ud.ah;
 	const struct ud_name to = { ah->gid.raw, wr->wr.ud.remote_qpn };
-	const char *why;
-	struct ud_session *s = ud_session_to(ud, &to, &why);
 
-	if (!s) {
-		ud_drop(ud, UD_DROP_NO_SESSION, 1, why);
-		return;
-	}
-	if (under_way(s) == ud->places || !has_memory(s)) {
-		ud_drop(ud, UD_DROP_FULL, 1, NULL);
-		return;
-	}
-	e->number = s->put;
-	e->status = put(s, wr, e->len);
-	if (e->status == IBV_WC_SUCCESS)
-		e->session = s;
-	ud_send_flush(s);
+	e->request = ud->requests;
+	if (verbs_gid_is_group(ah->gid.raw))
+		send_to_group(ud, wr, e);
+	else
+		e->session = send_to(ud, &to, wr, e);
+	ud->requests++;
 }
 
 /* --- the queue --------------------------------------------------------------------- */
@@ -124,6 +206,9 @@ static int check(const struct verbs_ud *ud, const struct ibv_send_wr *wr)
 	    wr->num_sge < 0 || wr->num_sge > (int)ud->qp->cap.max_send_sge ||
 	    !ah || ah->context != ud->qp->ibv.context ||
 	    !wr->wr.ud.remote_qpn || wr->wr.ud.remote_qpn > UD_QPN_MOST)
+		return EINVAL;
+	if (verbs_gid_is_group(((const struct verbs_ah *)ah)->gid.raw) &&
+	    wr->wr.ud.remote_qpn != VERBS_GROUP_QPN)
 		return EINVAL;
 	if (wr->send_flags & IBV_SEND_INLINE &&
 	    length_of(wr) > SRDMA_INLINE_MAX)
@@ -177,12 +262,33 @@ static int is_slow(const struct ud_session *s)
 	       (s->state == UD_UP ? SLOW_MS : SLOW_KEYS_MS);
 }
 
+/* 1: a message of this request, or of an earlier one, has not arrived. */
+static int holds(const struct ud_session *s, uint32_t request)
+{
+	const struct ud_message *first = &s->messages[s->done % s->ud->places];
+
+	return under_way(s) && (int32_t)(first->request - request) <= 0 &&
+	       !is_slow(s);
+}
+
+static int is_group_complete(const struct verbs_ud *ud, const struct ud_send *e)
+{
+	const struct ud_session *s = ud->sessions;
+
+	while (s && !holds(s, e->request))
+		s = s->next;
+	return !s;
+}
+
 static int is_complete(const struct verbs_ud *ud, const struct ud_send *e)
 {
 	const struct ud_session *s = e->session;
 
-	return !s || ud->qp->ibv.state == IBV_QPS_ERR ||
-	       (int32_t)(s->done - e->number) > 0 || is_slow(s);
+	if (ud->qp->ibv.state == IBV_QPS_ERR)
+		return 1;
+	if (e->group)
+		return is_group_complete(ud, e);
+	return !s || (int32_t)(s->done - e->number) > 0 || is_slow(s);
 }
 
 void ud_send_complete(struct verbs_ud *ud)

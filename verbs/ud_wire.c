@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "verbs/group_gid.h"
 
 enum {
 	GRH_VERSION = 6,     /* in the upper 4 bits of the first byte */
@@ -44,18 +45,26 @@ int ud_hello_read(struct ud_hello *h, const uint8_t *in, size_t len)
 	return -EPROTO;
 }
 
-void ud_head_write(uint8_t out[UD_HEAD], uint32_t qkey)
+void ud_head_write(uint8_t out[UD_HEAD_MAX], const struct ud_head *h)
 {
 	memset(out, 0, UD_HEAD);
-	out[0] = UD_VERSION;
-	srdma_store32(out + 4, qkey);
+	out[0] = h->group ? UD_VERSION_GROUP : UD_VERSION;
+	srdma_store32(out + 4, h->qkey);
+	if (h->group)
+		memcpy(out + UD_HEAD, h->group, SRDMA_GID_LEN);
 }
 
-int ud_head_read(uint32_t *qkey, const uint8_t *in, size_t len)
+int ud_head_read(struct ud_head *h, const uint8_t *in, size_t len)
 {
-	if (len < UD_HEAD || in[0] != UD_VERSION || in[1] || in[2] || in[3])
+	if (len < UD_HEAD || in[1] || in[2] || in[3])
 		return -EPROTO;
-	*qkey = srdma_load32(in + 4);
+	*h = (struct ud_head){ .qkey = srdma_load32(in + 4) };
+	if (in[0] == UD_VERSION)
+		return 0;
+	if (in[0] != UD_VERSION_GROUP || len < UD_HEAD_MAX ||
+	    !verbs_gid_is_group(in + UD_HEAD))
+		return -EPROTO;
+	h->group = in + UD_HEAD;
 	return 0;
 }
 

@@ -141,6 +141,10 @@ PEER = '[[peer]]\ngid = "{gid}"\nagent = {port}\nidentity = "{identity}"\n'
 NAME = '[[identity]]\nname = "{name}"\npath = "{name}"\n'  # another one of the same identity
 
 
+# The groups that programs of a host may use, with all GIDs.
+GROUP = '[[group]]\ngid = "230.0.0.0/8"\nidentities = ["host-{name}"]\n'
+
+
 # Starts the worker of a host, by its name, with options: its control socket.
 StartWorker = Callable[[str, Sequence[str]], Path]
 
@@ -167,7 +171,8 @@ def gid_hosts(
         agents, hosts = [], []
         for name, (gid, _) in gids.items():
             worker = (start_worker or embedded)(name, ("--gid", gid))
-            more, listen = peers + NAME.format(name=name), f"{gid}:{port}"
+            more = peers + NAME.format(name=name) + GROUP.format(name=name)
+            listen = f"{gid}:{port}"
             agent = start(folder, name, worker, listen=listen, peers=more)
             stack.callback(agent.kill)
             agents.append(agent)

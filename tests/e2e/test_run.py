@@ -217,7 +217,7 @@ def test_device_is_shown(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq", "ud", "uc"])
+@pytest.mark.parametrize("name", ["refusals", "extended", "loopback", "srq", "ud", "uc", "mcast"])
 def test_functions(hosts: Hosts, name: str, mapped: bool) -> None:
     program, hosts = PROGRAMS / name, replace(hosts, map_memory=mapped)
     if not program.exists():

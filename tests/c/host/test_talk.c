@@ -127,12 +127,51 @@ static void test_no_random_bytes(void **state)
 	assert_int_equal(agent.channels, 0);
 }
 
+static void join(int fd)
+{
+	fake_agent_report(fd, "joined", "", NULL);
+	wait_end(fd);
+}
+
+/* The fields are CBOR: a byte string of 16 bytes begins with 0x50. */
+static void test_use_of_a_group(void **state)
+{
+	struct srdma_talk_group group = {
+		.gid = (const uint8_t *)RANDOM,
+		.qp_num = 7,
+		.token = (const uint8_t *)"another 16 bytes",
+		.member = 1,
+	};
+	struct srdma_agent_event e;
+	struct srdma_channel *channel;
+
+	(void)state;
+	agent.act = join;
+	assert_int_equal(srdma_talk_group(&channel, &self, &group), 0);
+	assert_int_equal(
+		srdma_channel_next(channel, &e, srdma_socket_deadline(LONG_MS)),
+		0);
+	assert_string_equal(e.event, "joined");
+	srdma_channel_close(channel);
+	assert_non_null(strstr(agent.first, "do\x65group"));
+	assert_non_null(strstr(agent.first, "group\x50" RANDOM));
+	assert_non_null(strstr(agent.first, "token\x50"
+					    "another 16 bytes"));
+	assert_non_null(strstr(agent.first, "qpn\x07"));
+	assert_non_null(strstr(agent.first, "member\x01"));
+	strcpy(place.path, "/nowhere");
+	assert_int_equal(srdma_talk_group(&channel, &self, &group), -ENOENT);
+	assert_null(channel);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_key_of_a_port, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_no_random_bytes, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_use_of_a_group, setup,
 						teardown),
 	};
 

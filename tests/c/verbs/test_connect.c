@@ -14,6 +14,7 @@
 #include "support/shifted_clock.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
+#include "verbs/ud.h"
 #include "wire/reason.h"
 
 static int begun, advanced, checked, flushed,
@@ -31,6 +32,16 @@ static struct subject {
 	struct verbs_cq cq;
 	struct verbs_qp qp;
 } s;
+
+int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
+		 int attach)
+{
+	assert_ptr_equal(qp, &s.qp);
+	assert_int_equal(gid[0], 0xff);
+	assert_int_equal(attach, 0);
+	assert_int_equal(pthread_mutex_trylock(&s.root.lock), EBUSY);
+	return EDQUOT;
+}
 
 const struct verbs_peer *verbs_policy_peer(const struct verbs_policy *p,
 					   const uint8_t gid[16])
@@ -254,6 +265,18 @@ static void test_no_keys_and_a_worker_that_does_not_answer(void **state)
 	assert_int_equal(advances, 1);
 }
 
+/* librdmacm uses groups with the lock of the context. */
+static void test_use_of_a_group(void **state)
+{
+	const uint8_t gid[SRDMA_GID_LEN] = { 0xff };
+
+	(void)state;
+	s.qp.ibv.context = &s.root.ctx.context;
+	assert_int_equal(srdma_private_use_group(&s.qp.ibv, gid, 0), EDQUOT);
+	assert_int_equal(pthread_mutex_trylock(&s.root.lock), 0);
+	pthread_mutex_unlock(&s.root.lock);
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin, end)
 
 int main(void)
@@ -264,6 +287,7 @@ int main(void)
 		TEST(test_refused_connections),
 		TEST(test_no_keys),
 		TEST(test_no_keys_and_a_worker_that_does_not_answer),
+		TEST(test_use_of_a_group),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,7 @@ static unsigned after[STEPS]; /* so many that succeed before */
 static unsigned asked[STEPS];
 static int qps, regions, services, joined; /* that live */
 static unsigned collected, cleared, arrivals, sent, flushed, completed;
+static unsigned group_looks, paused, groups_dropped;
 static unsigned
 	moves_at; /* this verbs_collect() brings all messages to their end */
 static int over;  /* 1: the service has ended */
@@ -266,6 +267,24 @@ int ud_session_end_all(struct verbs_ud *ud)
 	if (!r)
 		ud->sessions = NULL;
 	return r;
+}
+
+void ud_group_look(struct verbs_ud *ud)
+{
+	assert_true(ud->ready);
+	group_looks++;
+}
+
+void ud_group_pause(struct verbs_qp *qp)
+{
+	assert_false(qp->ud->ready);
+	paused++;
+}
+
+void ud_group_drop_all(struct verbs_qp *qp)
+{
+	assert_null(qp->ud);
+	groups_dropped++;
 }
 
 void ud_session_called(struct verbs_ud *ud, const struct srdma_agent_event *e)
@@ -595,6 +614,30 @@ static void test_qp_that_cannot_be_made_and_a_worker_that_hangs(void **state)
 	nothing_lives();
 }
 
+/* The agent knows groups of a QP in RTR and RTS only. They end with the QP. */
+static void test_groups(void **state)
+{
+	struct ibv_qp *qp = create();
+
+	(void)state;
+	group_looks = paused = groups_dropped = 0;
+	verbs_ud_look(&s.root);
+	assert_int_equal(group_looks, 0);
+	to_rtr(qp);
+	verbs_ud_look(&s.root);
+	assert_int_equal(group_looks, 1);
+	assert_int_equal(to(qp, IBV_QPS_RESET, 0), 0);
+	assert_int_equal(paused, 1);
+	to_rtr(qp);
+	verbs_ud_error((struct verbs_qp *)qp);
+	assert_int_equal(paused, 2);
+	verbs_ud_look(&s.root);
+	assert_int_equal(group_looks, 1);
+	assert_int_equal(groups_dropped, 0);
+	destroy(qp);
+	assert_int_equal(groups_dropped, 1);
+}
+
 /* --- the end, and RESET -------------------------------------------------------------------- */
 
 static void test_end_waits_for_messages(void **state)
@@ -791,13 +834,17 @@ static void test_lines_of_dropped_messages(void **state)
 	assert_string_equal(
 		written(drop_of_each_cause, ((struct verbs_qp *)qp)->ud),
 #define DROPS "srdma: UD QP 0x0000ac drops messages: "
-		DROPS "no session with the peer: it refuses\n" DROPS
-		      "a peer takes no more messages\n" DROPS
-		      "a session ended before they arrived\n" DROPS
-		      "messages of a peer are malformed\n" DROPS
-		      "messages of a peer have another Q_Key\n" DROPS
-		      "receives are too short\n" DROPS
-		      "peers send too much before their keys are confirmed\n");
+		DROPS
+		"no session with the peer: it refuses\n" DROPS
+		"a peer takes no more messages\n" DROPS
+		"a session ended before they arrived\n" DROPS
+		"messages of a peer are malformed\n" DROPS
+		"messages of a peer have another Q_Key\n" DROPS
+		"receives are too short\n" DROPS
+		"peers send too much before their keys are confirmed\n" DROPS
+		"the members of a group are not known\n" DROPS
+		"a group has more members than copies are sent\n" DROPS
+		"peers send to a group without this QP\n");
 	assert_string_equal(
 		written(destroy_qp, qp),
 #define DROPPED "srdma: UD QP 0x0000ac dropped "
@@ -808,7 +855,10 @@ static void test_lines_of_dropped_messages(void **state)
 		"5 messages: messages of a peer have another Q_Key\n" DROPPED
 		"6 messages: receives are too short\n" DROPPED
 		"7 messages: peers send too much before their keys "
-		"are confirmed\n");
+		"are confirmed\n" DROPPED
+		"8 messages: the members of a group are not known\n" DROPPED
+		"9 messages: a group has more members than copies are sent\n" DROPPED
+		"10 messages: peers send to a group without this QP\n");
 }
 
 #define TEST(NAME) cmocka_unit_test_setup(NAME, begin)
@@ -819,6 +869,7 @@ int main(void)
 		TEST(test_qp_that_cannot_be_made),
 		TEST(test_places_of_a_session),
 		TEST(test_qp_that_cannot_be_made_and_a_worker_that_hangs),
+		TEST(test_groups),
 		TEST(test_end_waits_for_messages),
 		TEST(test_end_does_not_wait_for_a_session_that_failed),
 		TEST(test_end_without_arrival),

@@ -1,4 +1,5 @@
 /* The receive queue of a UD QP (verbs/ud_recv.c), with a worker of the test. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,12 +16,22 @@ enum { QKEY = 5, RECVS = 2, PAYLOAD = 10, MEMORY = 100 };
 
 static uint8_t memory[MEMORY];
 static uint32_t offered; /* bits: slots of the worker */
+static const uint8_t group[SRDMA_GID_LEN] = { 0xff, 7 };
+static int attached; /* 1: to the group */
 static int srq_done;
 
 void verbs_srq_done(struct verbs_srq *srq)
 {
 	(void)srq;
 	srq_done++;
+}
+
+int ud_group_attached(const struct verbs_qp *qp,
+		      const uint8_t gid[SRDMA_GID_LEN])
+{
+	(void)qp;
+	assert_memory_equal(gid, group, SRDMA_GID_LEN);
+	return attached;
 }
 
 int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
@@ -55,6 +66,7 @@ static int begin(void **state)
 	memset(memory, 0, sizeof(memory));
 	offered = 0;
 	srq_done = 0;
+	attached = 1;
 	reset_fakes();
 	s.ud = (struct verbs_ud){
 		.qp = &s.qp, .root = &s.root, .ready = 1, .recvs = &s.ud.own
@@ -84,7 +96,7 @@ static void arrive(uint32_t slot, uint32_t qkey, uint32_t len)
 				     .opcode = SRDMA_WC_RECV,
 				     .byte_len = len };
 
-	ud_head_write(slots[slot], qkey);
+	ud_head_write(slots[slot], &(struct ud_head){ .qkey = qkey });
 	slots[slot][UD_HEAD] = (uint8_t)('a' + slot);
 	ud_recv_arrived(&s.ud, &s.session, &wc);
 }
@@ -185,7 +197,7 @@ static void arrive_early(struct ud_session *other)
 					.opcode = SRDMA_WC_RECV,
 					.byte_len = UD_HEAD + PAYLOAD };
 
-	ud_head_write(slots[5], QKEY);
+	ud_head_write(slots[5], &(struct ud_head){ .qkey = QKEY });
 	ud_recv_arrived(&s.ud, other, &early);
 }
 
@@ -341,6 +353,82 @@ static void test_receives_of_an_srq(void **state)
 	verbs_recvs_destroy(&shared);
 }
 
+/* --- groups ------------------------------------------------------------------------- */
+
+static void arrive_for_group(uint32_t slot, uint32_t len)
+{
+	const struct srdma_wc wc = { .wr_id = slot,
+				     .opcode = SRDMA_WC_RECV,
+				     .byte_len = len };
+
+	ud_head_write(slots[slot], &(struct ud_head){ QKEY, group });
+	slots[slot][UD_HEAD_MAX] = 'g';
+	ud_recv_arrived(&s.ud, &s.session, &wc);
+}
+
+/* The GRH has the sender's GID and that of the group. */
+static void test_message_for_a_group(void **state)
+{
+	(void)state;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive_for_group(0, UD_HEAD_MAX + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.byte_len, UD_GRH + PAYLOAD);
+	assert_int_equal(found.src_qp, 9);
+	assert_int_equal(memory[8], 1);
+	assert_memory_equal(memory + 24, group, sizeof(group));
+	assert_int_equal(memory[UD_GRH], 'g');
+}
+
+static void test_message_for_a_group_of_others(void **state)
+{
+	(void)state;
+	attached = 0;
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	arrive_for_group(0, UD_HEAD_MAX + PAYLOAD);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(count, 0);
+	assert_int_equal(drops[UD_DROP_GROUP], 1);
+	assert_int_equal(offered, 1);
+	arrive_for_group(1, UD_HEAD_MAX - 1);
+	assert_int_equal(drops[UD_DROP_BAD], 1);
+}
+
+static void send_own(uint32_t qkey)
+{
+	static const uint8_t payload[PAYLOAD] = "own";
+	const struct ud_head head = { qkey, group };
+	const struct ud_own own = { payload, PAYLOAD, 7, 1 };
+
+	ud_recv_own(&s.ud, &head, &own);
+}
+
+static void test_own_message_for_a_group(void **state)
+{
+	(void)state;
+	memset(s.root.attr.gid, 4, sizeof(s.root.attr.gid));
+	s.qp.ibv.qp_num = 5;
+	send_own(QKEY); /* there is no receive */
+	assert_int_equal(count, 0);
+	assert_int_equal(post(3, MEMORY, 1), 0);
+	assert_int_equal(post(4, MEMORY, 1), 0);
+	send_own(QKEY + 1);
+	s.ud.ready = 0;
+	send_own(QKEY);
+	assert_int_equal(count, 0);
+	s.ud.ready = 1;
+	send_own(QKEY);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.wr_id, 3);
+	assert_int_equal(found.src_qp, 5);
+	assert_int_equal(found.imm_data, htonl(7));
+	assert_int_equal(memory[8], 4);
+	assert_memory_equal(memory + 24, group, sizeof(group));
+	assert_string_equal((char *)memory + UD_GRH, "own");
+	assert_int_equal(offered, 0); /* it had no slot */
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin, end)
 
 int main(void)
@@ -361,6 +449,9 @@ int main(void)
 		TEST(test_worker_that_takes_no_slot),
 		TEST(test_full_queue),
 		TEST(test_receives_of_an_srq),
+		TEST(test_message_for_a_group),
+		TEST(test_message_for_a_group_of_others),
+		TEST(test_own_message_for_a_group),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

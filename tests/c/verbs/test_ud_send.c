@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "ud_fakes.h"
+#include "verbs/group_gid.h"
 
 enum { QKEY = 5, DEPTH = SLOTS + 2, MEMORY = UD_MTU + 1 };
 
@@ -31,13 +32,62 @@ struct subject {
 static struct subject s;
 static struct ud_session *answer; /* of ud_session_to() */
 
+/* A group, whose members other than this QP have the QPNs from 20 on. */
+enum { FIRST = 20 };
+static struct ud_group group;
+static struct ud_member members[UD_MEMBERS + 1];
+static struct ud_session sessions[2]; /* of the first ones */
+static unsigned asked;		      /* for sessions of members */
+static int known;		      /* 1: ud_group_to() knows the members */
+static unsigned own;		      /* messages that came back */
+
+static struct ud_session *session_of_member(const struct ud_name *to)
+{
+	const unsigned i = to->qp_num - FIRST;
+
+	assert_ptr_equal(to->gid, members[i].gid);
+	asked++;
+	return i < 2 ? &sessions[i] : answer;
+}
+
+const struct ud_group *ud_group_to(struct verbs_ud *ud,
+				   const uint8_t gid[SRDMA_GID_LEN],
+				   const char **why)
+{
+	(void)ud;
+	assert_ptr_equal(gid, s.ah.gid.raw);
+	*why = "no answer";
+	return known ? &group : NULL;
+}
+
+int ud_group_attached(const struct verbs_qp *qp,
+		      const uint8_t gid[SRDMA_GID_LEN])
+{
+	(void)qp;
+	assert_ptr_equal(gid, s.ah.gid.raw);
+	return group.attached;
+}
+
+void ud_recv_own(struct verbs_ud *ud, const struct ud_head *head,
+		 const struct ud_own *message)
+{
+	(void)ud;
+	assert_int_equal(head->qkey, QKEY);
+	assert_ptr_equal(head->group, s.ah.gid.raw);
+	assert_int_equal(message->payload[0], memory[0]);
+	assert_int_equal(message->len, 1);
+	own++;
+}
+
 struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
 				 const char **why)
 {
 	(void)ud;
+	*why = "no agent";
+	if (to->qp_num >= FIRST)
+		return session_of_member(to);
 	assert_int_equal(to->qp_num, 9);
 	assert_ptr_equal(to->gid, s.ah.gid.raw);
-	*why = "no agent";
 	return answer;
 }
 
@@ -129,7 +179,7 @@ static void completed(int n, enum ibv_wc_status status)
 
 static void test_completion_waits_for_the_message(void **state)
 {
-	uint32_t qkey;
+	struct ud_head head;
 
 	(void)state;
 	memory[0] = 'x';
@@ -137,8 +187,9 @@ static void test_completion_waits_for_the_message(void **state)
 	assert_int_equal(n_posted, 1);
 	assert_int_equal(posted.length, UD_HEAD + 1000);
 	assert_false(posted.flags & SRDMA_SEND_INLINE);
-	assert_int_equal(ud_head_read(&qkey, slots[0], posted.length), 0);
-	assert_int_equal(qkey, QKEY);
+	assert_int_equal(ud_head_read(&head, slots[0], posted.length), 0);
+	assert_int_equal(head.qkey, QKEY);
+	assert_null(head.group);
 	assert_int_equal(slots[0][UD_HEAD], 'x');
 	assert_int_equal(count, 0);
 	arrive(SRDMA_WC_SUCCESS);
@@ -287,6 +338,176 @@ static void test_batch_with_an_illegal_request(void **state)
 	assert_int_equal(verbs_ud_check_all(&s.ud, &first), EINVAL);
 }
 
+/* --- groups ------------------------------------------------------------------------ */
+
+static struct ud_message member_messages[2][SLOTS];
+
+/* A group with n members, of which the first two have sessions. */
+static void use_group(unsigned n)
+{
+	known = 1;
+	asked = own = 0;
+	memset(sessions, 0, sizeof(sessions));
+	group = (struct ud_group){ .members = members, .n = n };
+	for (unsigned i = 0; i < n; i++)
+		members[i].qp_num = FIRST + i;
+	for (int i = 0; i < 2; i++) {
+		sessions[i] = (struct ud_session){
+			.next = i ? NULL : &sessions[1],
+			.ud = &s.ud,
+			.messages = member_messages[i],
+			.state = UD_UP,
+		};
+	}
+	s.ud.sessions = sessions;
+	s.ah.gid.raw[0] = 0xff;
+}
+
+static int post_to_group(uint32_t qpn)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, 1, 1 };
+	struct ibv_send_wr wr = request(&sge);
+
+	wr.wr.ud.remote_qpn = qpn;
+	return verbs_ud_post_send(&s.ud, &wr);
+}
+
+static void arrive_at(unsigned member)
+{
+	const struct srdma_wc wc = { .status = SRDMA_WC_SUCCESS };
+
+	ud_send_done(&sessions[member], &wc);
+	ud_send_complete(&s.ud);
+}
+
+/* The request is complete when all of them have it. */
+static void test_copy_for_each_member(void **state)
+{
+	struct ud_head head;
+
+	(void)state;
+	use_group(2);
+	memory[0] = 'm';
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	assert_int_equal(asked, 2);
+	assert_int_equal(n_posted, 2);
+	assert_int_equal(posted.length, UD_HEAD_MAX + 1);
+	assert_int_equal(ud_head_read(&head, slots[0], posted.length), 0);
+	assert_memory_equal(head.group, s.ah.gid.raw, SRDMA_GID_LEN);
+	assert_int_equal(slots[0][UD_HEAD_MAX], 'm');
+	assert_int_equal(own, 0);
+	arrive_at(1);
+	assert_int_equal(count, 0);
+	arrive_at(0);
+	completed(1, IBV_WC_SUCCESS);
+}
+
+/* A later message of a session does not hold the request up. */
+static void test_later_messages_of_a_member(void **state)
+{
+	(void)state;
+	use_group(2);
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	arrive_at(0);
+	arrive_at(0);
+	assert_int_equal(count, 0);
+	arrive_at(1);
+	completed(1, IBV_WC_SUCCESS);
+	arrive_at(1);
+	completed(2, IBV_WC_SUCCESS);
+}
+
+static void test_member_that_makes_no_progress(void **state)
+{
+	(void)state;
+	use_group(2);
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	arrive_at(0);
+	now += 101;
+	ud_send_complete(&s.ud);
+	completed(1, IBV_WC_SUCCESS);
+}
+
+static void test_session_of_a_member_ends(void **state)
+{
+	(void)state;
+	use_group(2);
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	arrive_at(0);
+	ud_send_forget(&sessions[1]);
+	ud_send_complete(&s.ud);
+	completed(1, IBV_WC_SUCCESS);
+}
+
+static void test_members_are_not_known(void **state)
+{
+	(void)state;
+	use_group(0);
+	known = 0;
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	completed(1, IBV_WC_SUCCESS);
+	assert_int_equal(drops[UD_DROP_NO_GROUP], 1);
+	assert_string_equal(cause, "no answer");
+	known = 1;
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	completed(2, IBV_WC_SUCCESS);
+	assert_int_equal(drops[UD_DROP_NO_GROUP], 1);
+}
+
+static void test_too_many_members(void **state)
+{
+	(void)state;
+	use_group(UD_MEMBERS + 1);
+	answer = NULL;
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	assert_int_equal(asked, UD_MEMBERS);
+	assert_int_equal(drops[UD_DROP_MEMBERS], 1);
+	assert_int_equal(drops[UD_DROP_NO_SESSION], UD_MEMBERS - 2);
+	assert_int_equal(n_posted, 2);
+}
+
+static void test_own_copy(void **state)
+{
+	(void)state;
+	use_group(0);
+	group.attached = 1;
+	memory[0] = 'o';
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	assert_int_equal(own, 1);
+	s.qp.no_loop = 1;
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	assert_int_equal(own, 1);
+	completed(2, IBV_WC_SUCCESS);
+}
+
+static void test_qpn_of_a_group(void **state)
+{
+	(void)state;
+	use_group(2);
+	assert_int_equal(post_to_group(VERBS_GROUP_QPN - 1), EINVAL);
+	assert_int_equal(n_posted, 0);
+}
+
+/* No member gets a part of the message. */
+static void test_wrong_key_of_a_message_for_a_group(void **state)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, 1, 0 };
+	struct ibv_send_wr wr = request(&sge);
+
+	(void)state;
+	wr.wr.ud.remote_qpn = VERBS_GROUP_QPN;
+	for (unsigned n = 0; n <= 2; n += 2) {
+		use_group(n);
+		group.attached = 1;
+		s.qp.ibv.state = IBV_QPS_RTS;
+		assert_int_equal(verbs_ud_post_send(&s.ud, &wr), 0);
+		assert_int_equal(found.status, IBV_WC_LOC_PROT_ERR);
+		assert_int_equal(n_posted + own, 0);
+	}
+	assert_int_equal(asked, 1);
+}
+
 #define TEST(NAME) cmocka_unit_test_setup(NAME, begin)
 
 int main(void)
@@ -303,6 +524,15 @@ int main(void)
 		TEST(test_end_of_the_session),
 		TEST(test_long_message),
 		TEST(test_batch_with_an_illegal_request),
+		TEST(test_copy_for_each_member),
+		TEST(test_later_messages_of_a_member),
+		TEST(test_member_that_makes_no_progress),
+		TEST(test_session_of_a_member_ends),
+		TEST(test_members_are_not_known),
+		TEST(test_too_many_members),
+		TEST(test_own_copy),
+		TEST(test_qpn_of_a_group),
+		TEST(test_wrong_key_of_a_message_for_a_group),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "verbs/group_gid.h"
+
 static const struct ud_hello request = { UD_REQUEST, 0x010203, 0xffffff };
 static const struct ud_hello reply = { UD_REPLY, 0, 1 };
 static const struct ud_hello ready = { UD_READY, 0, 1 };
@@ -85,19 +87,71 @@ static void test_illegal_hello(void **state)
 static void test_head(void **state)
 {
 	static const uint8_t expected[UD_HEAD] = { 1, 0, 0, 0, 0x11, 0, 0, 2 };
-	uint8_t bytes[UD_HEAD];
-	uint32_t qkey = 0;
+	const struct ud_head head = { .qkey = 0x11000002 };
+	uint8_t bytes[UD_HEAD_MAX] = { 0 };
+	struct ud_head found;
 
 	(void)state;
-	ud_head_write(bytes, 0x11000002);
+	ud_head_write(bytes, &head);
 	assert_memory_equal(bytes, expected, UD_HEAD);
-	assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD), 0);
-	assert_int_equal(qkey, 0x11000002);
-	assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD - 1), -EPROTO);
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD), 0);
+	assert_int_equal(found.qkey, 0x11000002);
+	assert_null(found.group);
+	assert_int_equal(ud_head_len(&found), UD_HEAD);
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD - 1), -EPROTO);
 	for (int i = 0; i < 4; i++) {
-		ud_head_write(bytes, 1);
+		ud_head_write(bytes, &head);
 		bytes[i] ^= 0x80;
-		assert_int_equal(ud_head_read(&qkey, bytes, UD_HEAD), -EPROTO);
+		assert_int_equal(ud_head_read(&found, bytes, sizeof(bytes)),
+				 -EPROTO);
+	}
+}
+
+static void test_head_of_a_group(void **state)
+{
+	static const uint8_t expected[UD_HEAD_MAX] = {
+		2, 0, 0, 0, 0, 0, 0,	5,    0,   0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3
+	};
+	const struct ud_head head = { 5, expected + UD_HEAD };
+	uint8_t bytes[UD_HEAD_MAX];
+	struct ud_head found;
+
+	(void)state;
+	ud_head_write(bytes, &head);
+	assert_memory_equal(bytes, expected, UD_HEAD_MAX);
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD_MAX), 0);
+	assert_int_equal(found.qkey, 5);
+	assert_ptr_equal(found.group, bytes + UD_HEAD);
+	assert_int_equal(ud_head_len(&found), UD_HEAD_MAX);
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD_MAX - 1), -EPROTO);
+	bytes[0] = 3;
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD_MAX), -EPROTO);
+	bytes[0] = 2;
+	bytes[20] = 10; /* a GID of a host */
+	assert_int_equal(ud_head_read(&found, bytes, UD_HEAD_MAX), -EPROTO);
+}
+
+static void test_gids_of_groups(void **state)
+{
+	static const struct {
+		uint8_t first, before, ipv4;
+		int group;
+	} cases[] = {
+		{ 0xff, 0, 0, 1 },    { 0xfe, 0, 0, 0 },
+		{ 0, 0xff, 0xe0, 1 }, { 0, 0xff, 0xef, 1 },
+		{ 0, 0xff, 0xdf, 0 }, { 0, 0xff, 0xf0, 0 },
+		{ 0, 0, 0xe0, 0 },    { 1, 0xff, 0xe0, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const uint8_t gid[16] = { [0] = cases[i].first,
+					  [10] = cases[i].before,
+					  [11] = cases[i].before,
+					  [12] = cases[i].ipv4 };
+
+		assert_int_equal(verbs_gid_is_group(gid), cases[i].group);
 	}
 }
 
@@ -122,6 +176,8 @@ int main(void)
 		cmocka_unit_test(test_hello),
 		cmocka_unit_test(test_illegal_hello),
 		cmocka_unit_test(test_head),
+		cmocka_unit_test(test_head_of_a_group),
+		cmocka_unit_test(test_gids_of_groups),
 		cmocka_unit_test(test_grh),
 	};
 

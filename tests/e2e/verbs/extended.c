@@ -179,8 +179,6 @@ static void test_absent_functions(void **state)
 	assert_int_equal(ibv_modify_qp_rate_limit(p.qp[0], &limit), EOPNOTSUPP);
 	assert_int_equal(ibv_query_ece(p.qp[0], &ece), EOPNOTSUPP);
 	assert_int_equal(ibv_set_ece(p.qp[0], &ece), EOPNOTSUPP);
-	assert_int_equal(ibv_attach_mcast(p.qp[0], &(union ibv_gid){ 0 }, 0),
-			 EOPNOTSUPP);
 	assert_int_equal(ibv_query_qp_data_in_order(p.qp[0], IBV_WR_SEND, 0),
 			 0);
 	REFUSED(ibv_create_flow(p.qp[0], &flow), EOPNOTSUPP);
