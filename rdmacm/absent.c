@@ -1,6 +1,6 @@
 /*
  * Functions of librdmacm that srdma does not have (docs/run.md 5): they fail with
- * EOPNOTSUPP. They are rsockets, multicast, and enhanced connection establishment.
+ * EOPNOTSUPP. They are rsockets and enhanced connection establishment.
  *
  * This file includes no header of librdmacm: the parameters do not matter.
  */
@@ -42,8 +42,5 @@ ABSENT(ssize_t, rwrite)
 ABSENT(ssize_t, rwritev)
 
 ABSENT(int, rdma_get_remote_ece)
-ABSENT(int, rdma_join_multicast)
-ABSENT(int, rdma_join_multicast_ex)
-ABSENT(int, rdma_leave_multicast)
 ABSENT(int, rdma_reject_ece)
 ABSENT(int, rdma_set_local_ece)

@@ -6,6 +6,7 @@
 
 #include "rdmacm/objects.h"
 #include "verbs/event_fd.h"
+#include "verbs/group_gid.h"
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
@@ -75,7 +76,7 @@ static void fill_ud(struct cm_event *e, const struct cm_message *m)
 		.qkey = m->qkey,
 	};
 	if (m->kind == CM_UD_REPLY)
-		cm_qp_address(&p->ah_attr, e->holder);
+		cm_qp_address(&p->ah_attr, e->holder->gid);
 }
 
 /* The depths that the peer has are the ones that this end may use
@@ -123,20 +124,42 @@ static struct cm_event *make(struct cm_id *holder,
 	return e;
 }
 
-int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
-	      const struct cm_message *message)
+/* e: NULL: there was no memory. */
+static int report(const struct cm_id *id, struct cm_event *e)
 {
-	const struct rdma_cm_event what = { .id = &id->rdma,
-					    .event = type,
-					    .status = status };
-	struct cm_event *e = make(id, &what, message);
-
 	if (!e)
 		return -ENOMEM;
 	cm_lock();
 	put((struct cm_channel *)id->rdma.channel, e);
 	cm_unlock();
 	return 0;
+}
+
+int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
+	      const struct cm_message *message)
+{
+	const struct rdma_cm_event what = { .id = &id->rdma,
+					    .event = type,
+					    .status = status };
+
+	return report(id, make(id, &what, message));
+}
+
+/* As librdmacm: the private data are the context of the join. */
+int cm_report_group(struct cm_id *id, const struct cm_group *g, int status)
+{
+	struct rdma_cm_event what = {
+		.id = &id->rdma,
+		.event = status ? RDMA_CM_EVENT_MULTICAST_ERROR
+				: RDMA_CM_EVENT_MULTICAST_JOIN,
+		.status = status,
+		.param.ud = { .private_data = g->context,
+			      .qp_num = VERBS_GROUP_QPN,
+			      .qkey = RDMA_UDP_QKEY },
+	};
+
+	cm_qp_address(&what.param.ud.ah_attr, g->gid);
+	return report(id, make(id, &what, NULL));
 }
 
 /* The event of a request of this listener whose caller has left. */

@@ -6,6 +6,7 @@
 
 #include "base/addr.h"
 #include "rdmacm/objects.h"
+#include "verbs/group_gid.h"
 
 struct cm_id *cm_ids;
 
@@ -173,6 +174,7 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 	if (cm_hold(own))
 		return -1;
 	cm_release_event(id);
+	cm_group_leave_all(own);
 	end_channels(own);
 	cm_lock();
 	end(own);
@@ -285,7 +287,7 @@ static int resolve(struct cm_id *id, const struct sockaddr *dst)
 	cm_address_of(&a->dst_storage, id->gid, srdma_addr_port(dst));
 	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
 	id->peer = cm_policy_peer(id->gid);
-	return id->peer ? 0 : -EACCES;
+	return id->peer || verbs_gid_is_group(id->gid) ? 0 : -EACCES;
 }
 
 static int resolve_addr(struct cm_id *id, const struct sockaddr *src,

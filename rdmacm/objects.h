@@ -46,6 +46,14 @@ enum cm_state {
 
 struct cm_event;
 
+/* A multicast group that an id has joined. */
+struct cm_group {
+	struct cm_group *next; /* of the id */
+	uint8_t gid[SRDMA_GID_LEN];
+	void *context; /* of the program */
+	int send_only; /* 1: its QP is not attached */
+};
+
 struct cm_channel {
 	/* fd: an eventfd that counts the events of the queue */
 	struct rdma_event_channel rdma;
@@ -82,6 +90,7 @@ struct cm_id {
 	int confirmed;	  /* ACCEPTED: CM_CONFIRM has arrived */
 	int parted; /* 1: DISCONNECTED was reported; CONNECTED: the peer departed */
 	int left; /* 1: the program has disconnected */
+	struct cm_group *groups;
 	/* Of a passive rdma_create_ep(), for the ids of its requests. */
 	struct ibv_qp_init_attr *init;
 };
@@ -178,6 +187,9 @@ int cm_check_channel(const struct rdma_event_channel *channel);
  * peer. Without the lock. 0 or -ENOMEM. */
 int cm_report(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	      const struct cm_message *message);
+/* MULTICAST_JOIN, or MULTICAST_ERROR if the status is not 0. Without the lock. 0 or
+ * -ENOMEM. */
+int cm_report_group(struct cm_id *id, const struct cm_group *g, int status);
 /* CONNECT_REQUEST of a new id, in place of one whose caller has left. Without the
  * lock. */
 int cm_report_request(struct cm_id *id);
@@ -211,13 +223,18 @@ int cm_complete(struct cm_id *id);
 
 /* --- qp.c ---------------------------------------------------------------------------- */
 
-/* The address of the peer. */
-void cm_qp_address(struct ibv_ah_attr *a, const struct cm_id *id);
+/* The address of a peer, or of a multicast group. */
+void cm_qp_address(struct ibv_ah_attr *a, const uint8_t gid[SRDMA_GID_LEN]);
 /* RTR and RTS. 0 or errno. */
 int cm_qp_connect(struct cm_id *id);
 void cm_qp_error(struct cm_id *id);
 /* After a call that failed: ERR, but a UD QP may have other peers. */
 void cm_qp_fail(struct cm_id *id);
+
+/* --- multicast.c ---------------------------------------------------------------------- */
+
+/* The id ends. */
+void cm_group_leave_all(struct cm_id *id);
 
 /* --- loop.c --------------------------------------------------------------------------- */
 

@@ -23,14 +23,14 @@ static int to_init(struct ibv_qp_attr *a, const struct cm_id *id)
 	       IBV_QP_ACCESS_FLAGS;
 }
 
-void cm_qp_address(struct ibv_ah_attr *a, const struct cm_id *id)
+void cm_qp_address(struct ibv_ah_attr *a, const uint8_t gid[SRDMA_GID_LEN])
 {
 	*a = (struct ibv_ah_attr){
 		.is_global = 1,
 		.port_num = 1,
 		.grh = { .hop_limit = HOPS },
 	};
-	memcpy(a->grh.dgid.raw, id->gid, SRDMA_GID_LEN);
+	memcpy(a->grh.dgid.raw, gid, SRDMA_GID_LEN);
 }
 
 /* The mask, or 0: the peer is not known yet. */
@@ -40,7 +40,7 @@ static int to_rtr(struct ibv_qp_attr *a, const struct cm_id *id)
 		return IBV_QP_STATE;
 	if (!id->theirs.qp_num)
 		return 0;
-	cm_qp_address(&a->ah_attr, id);
+	cm_qp_address(&a->ah_attr, id->gid);
 	a->path_mtu = IBV_MTU_4096;
 	a->dest_qp_num = id->theirs.qp_num;
 	a->rq_psn = 0;

@@ -166,10 +166,69 @@ def built(name: str) -> list[str]:
     return [str(program)]
 
 
-@pytest.mark.parametrize("name", ["cm", "cm_fork", "cm_srq", "cm_ud"])
+@pytest.mark.parametrize("name", ["cm", "cm_fork", "cm_mcast", "cm_srq", "cm_ud"])
 def test_functions_and_refusals(hosts: Hosts, name: str) -> None:
     code, out = ended(hosts.start("a", built(name)))
     assert code == 0, out
+
+
+MCKEY = ["mckey", "-m", "230.1.2.3"]
+SENDERS = 50  # that may miss a member
+
+
+def receiver(hosts: Hosts, name: str, **narrowed: str) -> subprocess.Popen[str]:
+    """A member of the group, which has joined."""
+    needs("mckey", "rdmacm-utils")
+    process = hosts.start(name, ["stdbuf", "-oL", *MCKEY], **narrowed)
+    assert process.stdout
+    for line in process.stdout:
+        if "joined dgid: ::ffff:230.1.2.3" in line:
+            return process
+    raise AssertionError(f"it has ended with {process.wait()}")
+
+
+def send_until_they_end(hosts: Hosts, receivers: list[subprocess.Popen[str]]) -> None:
+    """A sender whose agents are slow may miss members."""
+    for _ in range(SENDERS):
+        if all(each.poll() is not None for each in receivers):
+            break
+        code, out = ended(hosts.start("a", [*MCKEY, "-s"]))
+        assert code == 0, out
+    for code, out in map(ended, receivers):
+        assert code == 0, out
+
+
+def test_multicast(hosts: Hosts) -> None:
+    """Members at both hosts get what one of them sends."""
+    before = hosts.sealed()
+    send_until_they_end(hosts, [receiver(hosts, name) for name in ("b", "b", "a")])
+    assert all(now > then for now, then in zip(hosts.sealed(), before, strict=True))
+
+
+def test_multicast_that_run_toml_does_not_permit(hosts: Hosts) -> None:
+    """The receiver's agent does not make keys with the sender."""
+    before = hosts.sealed()
+    stranger = receiver(hosts, "b", allow="spiffe://test/other")
+    code, out = ended(hosts.start("a", [*MCKEY, "-s"]))
+    assert code == 0, out
+    assert stranger.poll() is None
+    assert hosts.sealed() == before
+    stranger.kill()
+    ended(stranger)
+
+
+def test_multicast_group_that_the_agent_does_not_permit(hosts: Hosts) -> None:
+    needs("mckey", "rdmacm-utils")
+    _, out = ended(hosts.start("a", ["mckey", "-m", "239.1.2.3"]))
+    assert "RDMA_CM_EVENT_MULTICAST_ERROR, error: -1" in out
+
+
+def test_members_survive_their_agents(hosts: Hosts) -> None:
+    """They join again at agents that start again."""
+    receivers = [receiver(hosts, name) for name in ("b", "a")]
+    for agent in hosts.place.agents:
+        agent.restart(signal.SIGTERM)
+    send_until_they_end(hosts, receivers)
 
 
 def test_threads_while_the_agent_is_stopped(hosts: Hosts) -> None:

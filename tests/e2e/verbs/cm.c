@@ -715,7 +715,7 @@ static void test_what_is_not_there(void **state)
 		assert_int_equal(rdma_create_ep(&id, &hints, NULL, NULL), -1);
 		assert_int_equal(errno, EOPNOTSUPP);
 	}
-	assert_int_equal(rdma_join_multicast(NULL, NULL, NULL), -1);
+	assert_int_equal(rdma_set_local_ece(NULL, NULL), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
 	rdma_destroy_event_channel(c);
 }
