@@ -180,7 +180,7 @@ def test_another_worker(nic: Nic) -> None:
         nic.proxy().connect(nic.folder / "other.sock")
 
 
-@pytest.mark.parametrize("do", ["connect", "listen", "accept", "serve", "talk", "answer"])
+@pytest.mark.parametrize("do", ["connect", "listen", "accept", "serve", "talk", "answer", "group"])
 def test_identity_that_the_proxy_does_not_grant(nic: Nic, do: str) -> None:
     proxy = nic.proxy(users=(12345,))
     event = event_of(proxy.socket, {"do": do, **SETTINGS})
