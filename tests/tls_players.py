@@ -18,7 +18,7 @@ from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Inner, Truncated
 CHUNK = 16_384
 
 
-HELLO = encode(Hello(0))
+HELLO = encode(Hello(0, groups=True))
 IDLE = encode(ErrorMessage("idle", "it was idle"))
 MOVED = encode(ErrorMessage("resume", REPLACED))  # in a stream that the peer has given up
 

@@ -14,14 +14,15 @@ from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets
 from srdma.keyex.offers import END_RANGES
 
 MEMBERS_MAX = 64  # UD QPs at a GID
+ASKS_MAX = (1 << 32) - 1
 QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
 RANGES = tuple(ipaddress.IPv6Network(text) for text in ("ff00::/8", "::ffff:224.0.0.0/100"))
 
 
 @dataclass(frozen=True)
 class Ask:
-    """ASK: the first message of a stream, of a program at the GID `of`: which UD QPs at `gid` are
-    members of a group?"""
+    """ASK: the only message of the end that opens a stream, for programs at the GID `of`: which UD
+    QPs at `gid` are members of a group now, and from now on?"""
 
     group: bytes
     of: bytes
@@ -33,9 +34,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Members:
-    """MEMBERS: the QPNs of all members, in ascending order."""
+    """MEMBERS: the QPNs of all members, in ascending order. asks: the number of ASKs in the stream
+    before it."""
 
     qpns: tuple[int, ...]
+    asks: int = 1
+
+    def as_map(self) -> dict[str, Any]:
+        return {"members": list(self.qpns), "asks": self.asks}
 
 
 def ask_of(fields: Mapping[str, Any]) -> Ask:
@@ -58,10 +64,11 @@ def group_of(fields: Mapping[str, Any], name: str) -> bytes:
 
 def members_of(fields: Mapping[str, Any]) -> Members:
     """Raises ExchangeError."""
+    exactly(fields, "MEMBERS", {"members", "asks"})
     value = fields["members"]
     if not isinstance(value, list) or len(value) > MEMBERS_MAX:
         raise bad("members", value, f"a list of at most {MEMBERS_MAX} QPNs")
     qpns = tuple(integer("members", qpn, QPN_LEAST, QPN_MOST) for qpn in value)
     if any(one >= other for one, other in itertools.pairwise(qpns)):
         raise bad("members", value, "a list of QPNs in ascending order")
-    return Members(qpns)
+    return Members(qpns, integer("asks", fields["asks"], 1, ASKS_MAX))

@@ -166,9 +166,13 @@ class ClosedMessage:
 @dataclass(frozen=True)
 class Hello:
     """HELLO (8.7): the first message of each end with srdma/2; the TCP port of the sender's agent,
-    or 0."""
+    or 0. groups: it knows ASK and MEMBERS."""
 
     agent: int
+    groups: bool = False
+
+    def as_map(self) -> dict[str, Any]:
+        return {"agent": self.agent, **({"groups": True} if self.groups else {})}
 
 
 Message = (
@@ -240,14 +244,14 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
-        case Talk() | Ask():
+        case Talk() | Ask() | Members() | Hello():
             return message.as_map()
         case _:
             return _as_field(message)
 
 
 def _as_field(
-    message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello | Say | Members,
+    message: Ready | Rekey | Taken | Wake | ClosedMessage | Say,
 ) -> dict[str, Any]:
     """The messages with one field."""
     match message:
@@ -261,12 +265,8 @@ def _as_field(
             return {"wake": message.hash}
         case ClosedMessage():
             return {"closed": True}
-        case Hello():
-            return {"agent": message.agent}
         case Say():
             return {"say": message.data}
-        case Members():
-            return {"members": list(message.qpns)}
 
 
 def _handed_over(handover: Handover) -> dict[str, Any]:
@@ -301,12 +301,14 @@ def decode(raw: bytes) -> Message:
         if word in fields:
             exactly(fields, word.upper(), {word})
             return read(fields)
+    if "members" in fields:
+        return members_of(fields)
     if "talk" in fields:
         return talk_of(fields)
     if "multicast" in fields:
         return ask_of(fields)
     if "agent" in fields:
-        return Hello(port_of("agent", fields["agent"], 0))
+        return Hello(port_of("agent", fields["agent"], 0), fields.get("groups") is True)
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
@@ -426,7 +428,6 @@ _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "wake": _wake,
     "closed": _closed,
     "say": say_of,
-    "members": members_of,
 }
 
 

@@ -192,8 +192,8 @@ class Link:
     """A TLS connection to a peer's agent.
 
     identity: URI of the peer, and group: of the TLS key agreement, once the handshake is complete.
-    agent and port: TCP ports of the peer's agent and of the local one, 0 for none. end: the reason
-    why the connection ended.
+    agent and port: TCP ports of the peer's agent and of the local one, 0 for none. groups: the
+    peer's agent knows ASK; see hello(). end: the reason why the connection ended.
     used_at: time of the last message, made_at: of the handshake, crowded_at: since when the peer
     has left much unread, or infinity (time.monotonic()). look_at: for the owner.
     """
@@ -202,7 +202,7 @@ class Link:
         """role: in TLS; port: of the local agent, for HELLO."""
         self.outer, self.role, self.port = outer, role, port
         self.identity = self.group = ""
-        self.agent = 0
+        self.agent, self.groups = 0, False
         self.end: PeerClosed | ExchangeError | None = None  # with srdma/2 PeerClosed only
         self.made_at = self.used_at = self.look_at = time.monotonic()
         self.crowded_at = inf
@@ -210,6 +210,7 @@ class Link:
         self._next = 1 if role == "client" else 2
         self._peers = 2 if role == "client" else 1  # the next stream that the peer opens
         self._greeted = False  # the peer's HELLO has arrived
+        self._met = asyncio.Event()  # it has arrived, or never will
         self.greeted: Callable[[], None] = _nothing  # called then
         self._opened: Opened | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -252,7 +253,7 @@ class Link:
         gives it the stream at once, with None."""
         self._opened = opened
         if self.version > 1:
-            self.send(0, encode(Hello(self.port)))
+            self.send(0, encode(Hello(self.port, groups=True)))
         else:
             stream = self._stream(1)
             if self.role == "server":
@@ -263,6 +264,10 @@ class Link:
     def age(self) -> float:
         """Seconds since the handshake."""
         return time.monotonic() - self.made_at
+
+    async def hello(self) -> None:
+        """Wait for the peer's HELLO, or for the end of the connection."""
+        await self._met.wait()
 
     def open(self) -> Stream:
         """A new stream; with srdma/1, at a client, the one stream."""
@@ -344,6 +349,7 @@ class Link:
             self._reader.cancel()
         self.end = self.end or end
         self.greeted = _nothing  # its owner refers to this link
+        self._met.set()
         for stream in [*self._streams.values()]:
             stream.wake()
 
@@ -414,8 +420,9 @@ class Link:
     def _greet(self, number: int, message: bytes) -> None:
         """Process a message of the connection itself. Raises ExchangeError."""
         match decode(message) if number == 0 else None:
-            case Hello(agent) if not self._greeted:
-                self._greeted, self.agent = True, agent
+            case Hello(agent, groups) if not self._greeted:
+                self._greeted, self.agent, self.groups = True, agent, groups
+                self._met.set()
                 self.greeted()
             case ErrorMessage(code, text):
                 raise ExchangeError(printable(code), printable(text), from_peer=True)

@@ -13,7 +13,7 @@ from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.groups import MEMBERS_MAX, Ask, Members
-from srdma.keyex.messages import Message, decode, encode
+from srdma.keyex.messages import Hello, Message, decode, encode
 
 A, B = (gid.parse(f"10.0.0.{n}") for n in (1, 2))
 GROUP = gid.parse("239.1.2.3")
@@ -132,7 +132,14 @@ def test_private_agent() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Ask(GROUP, A, B), Members(()), Members((1, 2**24 - 1)), Members(tuple(range(1, 65)))],
+    [
+        Ask(GROUP, A, B),
+        Members(()),
+        Members((1, 2**24 - 1), 2**32 - 1),
+        Members(tuple(range(1, 65))),
+        Hello(7, groups=True),
+        Hello(0),
+    ],
 )
 def test_round_trip(message: Message) -> None:
     assert decode(encode(message)) == message
@@ -150,6 +157,8 @@ def test_round_trip(message: Message) -> None:
         (Members((2, 1)), "in ascending order"),
         (Members((1, 1)), "in ascending order"),
         (Members(tuple(range(1, MEMBERS_MAX + 2))), "at most 64 QPNs"),
+        (Members((), 0), "asks is 0"),
+        (Members((), 2**32), "asks is 4294967296"),
     ],
 )
 def test_malformed_message(message: Message, error: str) -> None:

@@ -23,6 +23,7 @@ from srdma.agent.remote.link import Link, Type, Wire
 from srdma.errors import LocalError
 from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.groups import Ask, Members
 from srdma.keyex.messages import (
     ClosedMessage,
     Confirm,
@@ -51,6 +52,9 @@ MESSAGES = [
     encode(Resume(HASH, 3, (0, 7), (HASH, b""))),
     encode(ErrorMessage("code", "text")),
     *map(encode, (Ready(), Rekey(b"records"), Taken(1), Wake(HASH), ClosedMessage(), Hello(7))),
+    encode(Hello(7, groups=True)),
+    encode(Ask(bytes([255] * 16), bytes(16), bytes(16))),
+    encode(Members((1, 2), 3)),
 ]
 # Values that have another type or size than a field.
 ODD: list[Any] = [

@@ -69,6 +69,28 @@ def test_both_ends_send_much(identities: Path) -> None:
     run(exchange())
 
 
+def test_hello_of_the_peer(identities: Path) -> None:
+    """It says that the peer's agent knows groups. Nobody waits for it once the connection ended."""
+
+    async def greet(start: bool) -> None:
+        client, server = await pair(identities)
+        client.start(refused)
+        waiting = asyncio.ensure_future(client.hello())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        if start:
+            server.start(refused)
+        else:
+            server.drop()
+        await waiting
+        assert client.groups == start and bool(client.end) != start
+        client.drop()
+        server.drop()
+
+    run(greet(True))
+    run(greet(False))
+
+
 async def unread(identities: Path, size: int) -> tuple[Link, Link]:
     """A link with more than `size` bytes that its peer, the other one, does not read."""
     client, server = await pair(identities, 1 << 14)

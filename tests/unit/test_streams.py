@@ -124,7 +124,7 @@ def arrived(program: Listening) -> int:
 
 
 def test_hello_comes_first(raw: Raw) -> None:
-    assert raw.message() == (0, Hello(0))
+    assert raw.message() == (0, Hello(0, groups=True))
 
 
 def test_unknown_fields_of_hello(listening: Listening, identities: Path) -> None:
@@ -406,7 +406,7 @@ def test_many_connections_of_one_identity(
             raws[-1].send(1, offer())
             arrived(listening)
         else:
-            assert raws[-1].message() == (0, Hello(0))
+            assert raws[-1].message() == (0, Hello(0, groups=True))
     assert raws[1].error() == (0, "idle")
     raws[1].ended()
     raws.append(Raw(listening, mine))
