@@ -1,7 +1,8 @@
-"""The rate at which users begin key exchanges and talks without success (agent.md 3).
+"""The rate at which users begin what the peer's agent may count against all of them (agent.md 3).
 
 The programs of all users with an identity share its connections. The peer's agent ends a connection
-in which it refuses too many OFFERs and TALKs (protocol.md 8.7): no user may use up this number.
+in which it refuses too many streams that begin with OFFER, TALK or ASK (protocol.md 8.7): no user
+may use up this number.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from srdma.keyex.renew import NEVER
 # Calls of a user that have no answer or have failed, at once; seconds after which a failed one
 # counts no longer.
 UNANSWERED = 2048, 0.04
+# The same of talks to members of multicast groups, which the user did not choose.
+OF_MEMBERS = 512, 0.1
+# Uses of groups that a user begins, at once; seconds for one more in the long run. The peer counts
+# the end of the stream of each (protocol.md 8.10): they all count as failed.
+USES = 1024, 0.1
 
 
 class Begun:
@@ -35,18 +41,19 @@ class Begun:
 class Calls:
     """The calls of one user."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, every: float) -> None:
+        """See UNANSWERED."""
+        self._most, self._every = most, every
         self._open = 0
-        self._failed = Pace(*UNANSWERED)
+        self._failed = Pace(most, every)
         self._turn = asyncio.Lock()  # held by the call that is the next one
         self._bell = Bell()
 
     async def begin(self) -> Begun:
         """Wait until the user may call, in the order of the calls."""
         async with self._turn:
-            most, every = UNANSWERED
-            while self._open + (failed := self._failed.used(time.monotonic())) >= most:
-                await self._bell.wait(time.monotonic() + every if failed else NEVER)
+            while self._open + (failed := self._failed.used(time.monotonic())) >= self._most:
+                await self._bell.wait(time.monotonic() + self._every if failed else NEVER)
             self._open += 1
             return Begun(self)
 
@@ -59,12 +66,16 @@ class Calls:
 
 
 class Callers:
-    """The calls of all users."""
+    """The calls of all users. limit: of each user, see UNANSWERED."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: tuple[int, float]) -> None:
+        self.limit = limit
         self._of: dict[User, Calls] = {}  # the policy names all of them
 
     def of(self, user: User) -> Calls:
         """The calls of a user; those of all users of another computer, which can name any number of
         them, are the same."""
-        return self._of.setdefault(group(user) or user, Calls())
+        key = group(user) or user
+        if key not in self._of:
+            self._of[key] = Calls(*self.limit)
+        return self._of[key]

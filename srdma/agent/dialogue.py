@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NoReturn
 
 from srdma.agent import repeat
@@ -27,26 +28,25 @@ Meet = Callable[[Meeting | None], Awaitable[Meeting]]
 class Dialogue:
     """A talk of the program of a channel. It runs in one task."""
 
-    def __init__(self, channel: Channel, calls: Calls) -> None:
-        """calls: of the user."""
-        self._channel, self._calls = channel, calls
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._begun: Begun | None = None  # the call of this program
         self._bell = Bell()
         self._said = self._heard = self._absent = 0
         self._pauses, self._absences = repeat.Pauses(), repeat.Pauses()
         self._answered: Callable[[], None] | None = None  # None: this program called the peer
 
-    async def call(self, talk: Talk, meet: Meet) -> None:
+    async def call(self, talk: Talk, calls: Calls, meet: Meet) -> None:
         """Call the peer, and serve the talk until its end. TALK is repeated as an OFFER is
         (protocol.md 8.7).
 
-        meet: makes a stream, in another connection than that of a former meeting. Raises
-        ExchangeError.
+        calls: of the user. meet: makes a stream, in another connection than that of a former
+        meeting. Raises ExchangeError.
         """
         former: Meeting | None = None
         pause = 0.0
         while True:
-            meeting = await self._met(meet, former, pause)
+            meeting = await self._met(calls, partial(meet, former), pause)
             if meeting is None:
                 return
             meeting.stream.send(encode(talk))
@@ -80,16 +80,18 @@ class Dialogue:
 
     # Internal ---------------------------------------------------------------
 
-    async def _met(self, meet: Meet, former: Meeting | None, pause: float) -> Meeting | None:
+    async def _met(
+        self, calls: Calls, meet: Callable[[], Awaitable[Meeting]], pause: float
+    ) -> Meeting | None:
         """A stream to the peer; None if the program closed the channel."""
         watched = Watched(self._check_open)
         self._channel.watch(watched.news)
         try:
             with watched:
                 await asyncio.sleep(pause)
-                self._begun = await self._calls.begin()
+                self._begun = await calls.begin()
                 try:
-                    return await meet(former)
+                    return await meet()
                 except BaseException:
                     self._begun.end(failed=False)
                     raise

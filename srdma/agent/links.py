@@ -130,6 +130,16 @@ class Links:
             raise
         return meeting
 
+    async def check_groups(self, own: Identity, gid: bytes, rule: Peer, *, user: User) -> None:
+        """Raise ExchangeError (`version`) if the agent of a GID does not know ASK, and as meet().
+        The next stream is opened in the same connection."""
+        key = own.name, own.credentials, rule.agent_of(gid), rule.expected
+        link = await self._link(own, key, user)
+        if link.version > 1:  # else meet_gid() refuses it
+            await link.hello()
+            if not link.groups and not link.end:
+                raise ExchangeError("version", "the agent of the peer knows no multicast groups")
+
     def accepted(self, link: Link, own: Identity) -> None:
         """Keep a connection that a peer made. Raises ExchangeError (`busy`) if it has too many."""
         if link.version > 1:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accounts import User, group
-from srdma.agent.calls import Callers
+from srdma.agent.calls import OF_MEMBERS, UNANSWERED, Callers, Calls
 from srdma.agent.entrance import Entrance, Owner
 from srdma.agent.groups import Group
 from srdma.agent.links import Links, check_age
@@ -27,6 +27,7 @@ from srdma.agent.places import Full, Limit, Limits, Places
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
+from srdma.agent.subscriptions import Subscriptions
 from srdma.agent.talks import Talks
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.groups import Ask
@@ -167,14 +168,30 @@ class Admission:
         self.rendezvous = Rendezvous(audit, peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
-        self.callers = Callers()
-        self.talks = Talks(audit, peer_at, self.links, self._gid, self.callers)
+        self.callers, self.member_callers = Callers(UNANSWERED), Callers(OF_MEMBERS)
+        self.talks = Talks(audit, peer_at, self.links, self._gid, self._calls_of)
         self.memberships = Memberships(audit, peer_at, group_at, self._gid)
-        self.multicast = Multicast(self.memberships, peer_at, self.links, self._gid, self.callers)
+        self.subscriptions = Subscriptions(audit, peer_at, self.links, self._gid)
+        self.multicast = Multicast(self.memberships, self.subscriptions)
         self._owners: dict[User, Owner] = {}  # the policy names all of them
 
     def _gid(self) -> bytes:
         return self.rendezvous.gid
+
+    def know(self, gid: bytes) -> None:
+        """See Rendezvous.know()."""
+        self.rendezvous.know(gid)
+        self.memberships.know(gid)
+
+    def policy_changed(self) -> None:
+        """Check the uses of groups, and the agents that tell or learn members, again."""
+        self.memberships.policy_changed()
+        self.subscriptions.policy_changed()
+
+    def _calls_of(self, user: User, talk: Talk) -> Calls:
+        """The calls with which a talk of a user counts."""
+        member = self.subscriptions.have(talk.gid, talk.port)
+        return (self.member_callers if member else self.callers).of(user)
 
     def owner(self, user: User) -> Owner:
         """The user, also if all its listeners have ended. One owner stands for all users of

@@ -76,7 +76,7 @@ class Service:
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self.rendezvous, self.callers = self._admission.rendezvous, self._admission.callers
         self.turns = Turns()
-        self._workers = Workers(rule, keeper, self.rendezvous.know)
+        self._workers = Workers(rule, keeper, self._admission.know)
         self._away = False  # the worker is on another computer, and there is no link
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
@@ -105,6 +105,8 @@ class Service:
 
     async def close(self, *, restart: bool = False) -> None:
         """End all channels. restart: without close_notify, so that the peers' QPs go on."""
+        if restart:
+            self._admission.memberships.silence()
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel(*([RESTART] if restart else []))
@@ -188,7 +190,7 @@ class Service:
         ]
         for task in found:
             task.cancel(WITHDRAWN)
-        self._admission.memberships.policy_changed()
+        self._admission.policy_changed()
         return len(found)
 
     def _adopt(self, path: Path, worker: Worker, record: Record, pause: float) -> None:
@@ -341,6 +343,7 @@ class Service:
                 async with self._workers.held(path, token) as worker:
                     await worker.attach(token, channel.uid)
                     worker.check_new(qpn)
+                self._admission.memberships.given_out(qpn, (path, token))
         await self._admission.talks.serve(channel, own, settings)
 
     async def _use_group(
@@ -349,13 +352,12 @@ class Service:
         own = self._own(channel, settings)
         path = self._rule.worker_at(path)
         group, qpn = group_of(settings, "group"), port_of_qp("qpn", settings["qpn"]) ^ QPN_BIT
-        entry = self._rule.group_at(group)
-        entry.check_own(own().name)
+        self._rule.group_at(group).check_own(own().name)
         kept = await self._workers.kept(path)  # not of a private agent, which has no groups
         async with self._workers.held(path, token) as worker:
-            leg = await worker.attach(token, channel.uid)
+            await worker.attach(token, channel.uid)
             worker.check_new(qpn)
-        use = Use(channel, own, group, qpn, (path, leg), settings["member"] == 1, entry)
+        use = Use(channel, own, group, qpn, (path, token), settings["member"] == 1)
         await self._admission.multicast.run(use, kept.ended)
 
     async def _accept(

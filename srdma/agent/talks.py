@@ -11,7 +11,7 @@ from typing import Any
 
 from srdma import gid as gids
 from srdma.agent.accounts import User, group
-from srdma.agent.calls import Callers
+from srdma.agent.calls import Calls
 from srdma.agent.channel import Channel, until_closed
 from srdma.agent.dialogue import Dialogue
 from srdma.agent.links import Links, check_age
@@ -66,12 +66,13 @@ class Talks:
         peer_at: Callable[[bytes], Peer],
         links: Links,
         gid: Callable[[], bytes],
-        callers: Callers,
+        calls: Callable[[User, Talk], Calls],
     ) -> None:
-        """peer_at: see Peers.at(). gid: of the worker of this agent, or gids.NONE."""
+        """peer_at: see Peers.at(). gid: of the worker of this agent, or gids.NONE. calls: with
+        which a talk of a user counts."""
         self._audit, self._peer_at, self._links, self._gid = audit, peer_at, links, gid
         self._ports = Ports(self._abandon)
-        self._callers = callers
+        self._calls = calls
         # Random, so that a number of the agent before a restart names no other talk.
         self._numbers = itertools.count(1 + secrets.randbits(62))
         self._waiting: dict[int, Waiting] = {}
@@ -146,9 +147,8 @@ class Talks:
             talk = talk_of(fields)
         except ExchangeError as error:
             raise ExchangeError("config", error.text) from None
-        await Dialogue(channel, self._callers.of(channel.uid)).call(
-            talk, partial(self._meet, channel.uid, own, talk.gid)
-        )
+        meet = partial(self._meet, channel.uid, own, talk.gid)
+        await Dialogue(channel).call(talk, self._calls(channel.uid, talk), meet)
 
     async def _meet(self, user: User, own: Own, gid: bytes, former: Meeting | None) -> Meeting:
         """A stream to the agent of a GID. Raises ExchangeError."""
@@ -214,8 +214,7 @@ class Talks:
             waiting.meeting.refuse(error)
             raise
         self._places.fix(number, waiting.limits)
-        dialogue = Dialogue(channel, self._callers.of(channel.uid))
-        await dialogue.answer(waiting.meeting, partial(self._leave, waiting))
+        await Dialogue(channel).answer(waiting.meeting, partial(self._leave, waiting))
 
     def _remove(self, number: int) -> Waiting:
         """Take a talk from those that wait for a program. It has its places until _leave()."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,15 @@ from typing import Any
 import pytest
 
 from srdma import gid as gids
-from srdma.agent import links, memberships, multicast
+from srdma.agent import dialogue, links, meeting, memberships, multicast, subscriptions
+from srdma.agent.calls import Calls
+from srdma.agent.memberships import Memberships
 from srdma.keyex.groups import Ask, Members
-from srdma.keyex.messages import ErrorMessage, Message, Ready, decode, encode
+from srdma.keyex.messages import ErrorMessage, Hello, Message, Ready, decode, encode
 from srdma.keyex.pace import Pace
+from srdma.keyex.streams import Link
+from srdma.keyex.talks import QPN_BIT
+from srdma.keyex.tls import REACHABLE, Outer
 from tests.gid_players import NAMES, A, B, C, Stranger, entry, host, identities, uri
 from tests.host_players import TOKEN, Host, cut
 from tests.keyex_players import END, PATIENCE, Wire, until
@@ -41,7 +45,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """`joined` waits for slow hosts."""
-    monkeypatch.setattr(multicast, "ROUND", PATIENCE)
+    rounds(monkeypatch, PATIENCE)
+
+
+def rounds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    for module in (multicast, subscriptions):
+        monkeypatch.setattr(module, "ROUND", seconds)
 
 
 @pytest.fixture
@@ -74,6 +83,14 @@ def b(folder: Path, port: int) -> Iterator[Host]:
     made.close()
 
 
+@pytest.fixture
+def alone(folder: Path, port: int) -> Iterator[Host]:
+    """The host of A, which is the only one of the group."""
+    made = member_host(folder, A, port, group_entry(["a"], HOSTS[:1]))
+    yield made
+    made.close()
+
+
 def use(one: Host, name: str, qpn: int, user: int | None = None, **changes: Any) -> Wire:
     """A program uses the group, as a member."""
     fields = {
@@ -90,23 +107,29 @@ def use(one: Host, name: str, qpn: int, user: int | None = None, **changes: Any)
 
 def members(wire: Wire) -> tuple[bytes, list[int]]:
     """The GID and the QPNs of the next event."""
-    event = wire.event()
+    return told(wire.event())
+
+
+def told(event: dict[str, Any]) -> tuple[bytes, list[int]]:
     assert event["event"] == "members", event
     data = event["data"]
-    found = [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
-    return event["gid"], found
+    return event["gid"], [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
 
 
 def joined(wire: Wire) -> dict[bytes, list[int]]:
     """All members, when the hosts have answered."""
     found: dict[bytes, list[int]] = {}
     while (event := wire.event())["event"] != "joined":
-        assert event["event"] == "members", event
-        data = event["data"]
-        found[event["gid"]] = [
-            int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)
-        ]
-    return found
+        found |= [told(event)]
+    return {gid: qpns for gid, qpns in found.items() if qpns}
+
+
+def learns(wire: Wire, expected: dict[bytes, list[int]]) -> None:
+    """The program knows these members sooner or later."""
+    found: dict[bytes, list[int]] = {}
+    while {gid: qpns for gid, qpns in found.items() if qpns} != expected:
+        if (event := wire.event())["event"] != "joined":
+            found |= [told(event)]
 
 
 def refused(wire: Wire) -> tuple[str, str]:
@@ -119,12 +142,22 @@ def refused(wire: Wire) -> tuple[str, str]:
 
 def asking(one: Host) -> int:
     """How many streams of peers ask for members."""
-    found = one.agent.service._admission.memberships
-    return int(one.agent.call(lambda: sum(len(each) for each in found._asking.values())))
+    return int(one.agent.call(lambda: len(of(one)._all_asking())))
 
 
 def uses(one: Host) -> int:
-    return int(one.agent.call(lambda: len(one.agent.service._admission.memberships._uses)))
+    return int(one.agent.call(lambda: sum(len(each.uses) for each in of(one)._rolls.values())))
+
+
+def of(one: Host) -> Memberships:
+    found = one.agent.service._admission.memberships
+    assert isinstance(found, Memberships)
+    return found
+
+
+def waits(calls: Calls) -> bool:
+    """True if a call waits for its turn."""
+    return calls._turn.locked()
 
 
 # The main path ----------------------------------------------------------------------
@@ -164,8 +197,9 @@ def test_groups_are_apart(a: Host, b: Host) -> None:
     assert joined(use(a, "a", 9, group=gids.parse("239.1.2.4"))) == {A: [9]}
 
 
-def test_newer_use_of_a_qp(a: Host) -> None:
+def test_newer_use_of_a_qp(alone: Host) -> None:
     """A program that has ended its channel may come back before the agent notices it."""
+    a = alone
     former = use(a, "a", 9)
     joined(former)
     wire = use(a, "a", 9, member=0)
@@ -174,8 +208,9 @@ def test_newer_use_of_a_qp(a: Host) -> None:
     assert uses(a) == 1
 
 
-def test_use_that_begins_while_the_former_one_ends(a: Host) -> None:
+def test_use_that_begins_while_the_former_one_ends(alone: Host) -> None:
     """The program has hung up: its channel has no event any more."""
+    a = alone
     for _ in range(20):
         former = use(a, "a", 9)
         joined(former)
@@ -186,10 +221,17 @@ def test_use_that_begins_while_the_former_one_ends(a: Host) -> None:
     assert uses(a) == 0
 
 
-def test_host_that_is_not_there(a: Host, folder: Path, port: int) -> None:
+def test_host_that_is_not_there(
+    a: Host, folder: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others are known without it, and its members as soon as it is there."""
+    rounds(monkeypatch, 0.05)
+    monkeypatch.setattr(subscriptions, "KEPT", 0.0)
     wire = use(a, "a", 9)
-    assert joined(wire) == {A: [9]}
+    learns(wire, {A: [9]})
+    until(lambda: bool(a.told("failed")))
+    (line,) = a.told("failed")
+    assert (line["gid"], line["code"]) == ("127.0.0.2", "unreachable")
     b = member_host(folder, B, port)
     other = use(b, "b", 7)
     assert members(wire) == (B, [7])
@@ -206,21 +248,83 @@ def refused_or_end(wire: Wire) -> bool:
     return all(event["event"] != "error" for event in wire.events())
 
 
-def test_host_that_does_not_answer(a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`joined` waits for it no longer than ROUND."""
-    monkeypatch.setattr(multicast, "ROUND", 0.05)
+def test_host_that_does_not_answer(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`joined` waits for it no longer than ROUND, and the agent asks again after ANSWER. It holds
+    nothing of the user's calls meanwhile. Further programs do not wait."""
+    monkeypatch.setattr(subscriptions, "AGAIN", 0.01)
+    with monkeypatch.context() as silent:
+        rounds(silent, 0.05)
+        silent.setattr(subscriptions, "ANSWER", 0.5)
+        silent.setattr(Memberships, "_tell", lambda *_: None)
+        wire = use(a, "a", 9)
+        assert joined(wire) == {}
+        until(lambda: {line["code"] for line in a.told("failed")} == {"timeout"})
+        assert len(a.told("failed")) == 2  # one of each host
+        users = a.agent.service._admission.multicast.users
+        assert users.of(os.getuid())._open == a.agent.service.callers.of(os.getuid())._open == 0
+    learns(wire, {A: [9]})
+    joined(use(b, "b", 7))
+    assert members(wire) == (B, [7])
 
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
 
-    monkeypatch.setattr(multicast, "_hear", never)
+def test_host_that_was_silent_does_not_delay(a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B is not there. The first program waits for ROUND, and the next one not at all."""
+    rounds(monkeypatch, 0.05)
+    wire = use(a, "a", 9)
+    learns(wire, {A: [9]})
+    [absent] = a.agent.service._admission.subscriptions._all[B].values()
+    answer = a.agent.call(lambda: absent.added(next(iter(absent._uses))))
+    until(lambda: bool(answer.done()))
+    monkeypatch.setattr(subscriptions, "ROUND", PATIENCE)
+    assert not a.agent.call(lambda: absent.added(next(iter(absent._uses)))).done()
+
+
+def test_host_that_knows_no_groups(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its HELLO lacks `groups`: the agent does not ask it. It has no members, and delays no use."""
+    monkeypatch.setattr(Hello, "as_map", lambda self: {"agent": self.agent})
+    joined(use(b, "b", 7))
     assert joined(use(a, "a", 9)) == {}
+    assert [line["code"] for line in a.told("failed")] == ["version"] * 2
+    assert asking(a) == asking(b) == 0 and not a.told("refused") and not b.told("refused")
+
+
+def test_fault_of_the_agent(alone: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has an audit line, and the host has no members."""
+    rounds(monkeypatch, 0.05)
+    monkeypatch.setattr(subscriptions.Subscription, "_met", lambda *_: 1 // 0)
+    assert joined(use(alone, "a", 9)) == {}
+    assert [line["text"] for line in alone.told("fault")] == [
+        "ZeroDivisionError: integer division or modulo by zero"
+    ]
+    alone.audit.clear()
+
+
+def test_programs_share_a_stream(a: Host, b: Host) -> None:
+    """Each asks again in it, and so knows those that joined before it. The stream ends with the
+    last one."""
+    first = use(a, "a", 9)
+    assert joined(first) == {A: [9]}
+    for qpn in (5, 6, 7):
+        joined(use(b, "b", qpn))
+        assert joined(use(a, "a", 10 + qpn, member=0))[B] == [*range(5, qpn + 1)]
+    assert asking(b) == asking(a) == 2
+    for wire in a.wires:
+        wire.close()
+    until(lambda: asking(b) == asking(a) == 1)
+    assert not any(roll.timer for roll in of(a)._rolls.values())
+
+
+def test_program_that_permits_other_peers(a: Host, b: Host) -> None:
+    """It learns nothing of a host whose identity it does not permit, and others do."""
+    joined(use(b, "b", 7))
+    assert joined(use(a, "a", 9, peer=[uri("a")])) == {A: [9]}
+    assert joined(use(a, "a", 10)) == {A: [9, 10], B: [7]}
 
 
 def test_old_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent asks again in another one; the members stay known meanwhile."""
     joined(use(b, "b", 7))
-    monkeypatch.setattr(multicast, "AGE_MAX", 0.3)
+    monkeypatch.setattr(subscriptions, "AGE_MAX", 0.3)
     monkeypatch.setattr(links, "AGE_MAX", 0.3)
     wire = use(a, "a", 9)
     assert joined(wire) == {A: [9], B: [7]}
@@ -231,15 +335,19 @@ def test_old_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> No
     assert members(wire) == (B, [7, 8])
 
 
-def test_stale_connection(a: Host, b: Host) -> None:
-    """ASK is refused with `stale` there, and repeated at once in another one."""
+@pytest.mark.parametrize("group", [GROUP, gids.parse("239.1.2.4")])
+def test_stale_connection(a: Host, b: Host, group: bytes) -> None:
+    """ASK is refused with `stale` there, in a stream that has had an answer and in another one, and
+    repeated at once in another connection."""
     joined(use(b, "b", 7))
+    joined(use(b, "b", 8, group=group))
     joined(use(a, "a", 9))
     old = a.links() + b.links()
     for link in b.links():
         link.made_at -= links.AGE_HERE + 1
-    assert joined(use(a, "a", 10)) == {A: [9, 10], B: [7]}
+    assert joined(use(a, "a", 10, group=group))[B] == ([7, 8] if group == GROUP else [8])
     assert any(link not in old for link in b.links())
+    assert not a.told("failed")
 
 
 # Refusals ----------------------------------------------------------------------------
@@ -309,7 +417,8 @@ def test_private_agent(folder: Path) -> None:
     agent.close()
 
 
-def test_request_in_a_use(a: Host) -> None:
+def test_request_in_a_use(alone: Host) -> None:
+    a = alone
     wire = use(a, "a", 9)
     joined(wire)
     wire.tell({"do": "say", "data": b""})
@@ -374,13 +483,39 @@ def heard(stranger: Stranger) -> Message:
     return decode(stranger.message()[4:])
 
 
-@pytest.mark.parametrize("message", [encode(Ready()), encode(ask_of()), b"no CBOR"])
-def test_second_message_of_an_agent_that_asks(b: Host, folder: Path, message: bytes) -> None:
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([encode(Ready())], "state"),
+        ([encode(ask_of(group=OTHER))], "state"),
+        ([encode(ask_of()), encode(ask_of())], "state"),
+        ([b"no CBOR"], "format"),
+    ],
+)
+def test_second_message_of_an_agent_that_asks(
+    b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[bytes], code: str
+) -> None:
+    monkeypatch.setattr(memberships, "CHANGES", (1, 1000))
     stranger = asks(b, folder)
     assert heard(stranger) == Members(())
-    stranger.send_on(1, message)
-    assert stranger.error() == (1, "state")
+    b.agent.call(lambda: of(b)._changed(GROUP))  # the next answer is due in 1,000 s
+    for message in messages:
+        stranger.send_on(1, message)
+    assert stranger.error() == (1, code)
     until(lambda: asking(b) == 0)
+    stranger.close()
+
+
+def test_agent_that_asks_again(b: Host, folder: Path) -> None:
+    """It gets an answer, which has the number of its questions, also if nothing has changed."""
+    stranger = asks(b, folder)
+    assert heard(stranger) == Members((), 1)
+    stranger.send_on(1, encode(ask_of()))
+    assert heard(stranger) == Members((), 2)
+    use(b, "b", 7)
+    assert heard(stranger) == Members((7,), 2)
+    stranger.send_on(1, encode(ask_of()))
+    assert heard(stranger) == Members((7,), 3)
     stranger.close()
 
 
@@ -397,14 +532,26 @@ def test_agent_that_asks_no_longer(b: Host, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [encode(Members((2, 1))), encode(Ready()), encode(ErrorMessage("busy", ""))]
+    ("answer", "code"),
+    [
+        (encode(Members((2, 1))), "value"),
+        (encode(Members((2,), 2)), "value"),
+        (encode(Ready()), "state"),
+        (b"no CBOR", "format"),
+        (encode(ErrorMessage("busy", "")), None),
+    ],
 )
 def test_answer_that_is_not_legal(
-    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, answer: bytes
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: str | None
 ) -> None:
-    """The agent asks again later."""
+    """The host is told why, and is asked again later."""
     joined(use(b, "b", 7))
-    monkeypatch.setattr(multicast, "AGAIN", 0.01)
+    monkeypatch.setattr(subscriptions, "AGAIN", 0.01)
+    monkeypatch.setattr(subscriptions, "AGAIN_FINAL", 0.01)
+    codes, encoded = list[str](), meeting.encoded
+    monkeypatch.setattr(
+        meeting, "encoded", lambda error: (codes.append(error.code), encoded(error))[1]
+    )
     right, wrong = memberships.encode, [answer]
     monkeypatch.setattr(
         memberships, "encode", lambda message: wrong.pop() if wrong else right(message)
@@ -412,6 +559,7 @@ def test_answer_that_is_not_legal(
     wire = use(a, "a", 9, member=0)
     found = joined(wire)
     assert found == {B: [7]} or (found == {} and members(wire) == (B, [7]))
+    assert codes == ([code] if code else [])
 
 
 # Limits --------------------------------------------------------------------------------
@@ -426,7 +574,8 @@ def test_answer_that_is_not_legal(
         ("MEMBERS_MAX", "this group has 1 uses"),
     ],
 )
-def test_too_many_uses(a: Host, monkeypatch: pytest.MonkeyPatch, limit: str, text: str) -> None:
+def test_too_many_uses(alone: Host, monkeypatch: pytest.MonkeyPatch, limit: str, text: str) -> None:
+    a = alone
     monkeypatch.setattr(memberships, limit, 1)
     first = use(a, "a", 9)
     joined(first)
@@ -437,11 +586,11 @@ def test_too_many_uses(a: Host, monkeypatch: pytest.MonkeyPatch, limit: str, tex
 
 
 @pytest.mark.parametrize("limit", ["USES_MAX", "MEMBERS_MAX"])
-def test_users_share_the_places(a: Host, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+def test_users_share_the_places(alone: Host, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The oldest use of the user that has the most gives way."""
+    a = alone
     monkeypatch.setattr(memberships, limit, 2)
-    a.file.write_text(a.file.read_text().replace("users = [", "users = [12345, "))
-    a.agent.call(a.policy.load)
+    permit_another_user(a)
     a.worker.owner = 12345, b""
     others = [use(a, "a", qpn, user=12345) for qpn in (1, 2)]
     for other in others:
@@ -453,7 +602,103 @@ def test_users_share_the_places(a: Host, monkeypatch: pytest.MonkeyPatch, limit:
     assert refused(use(a, "a", 4, token=bytes(16)))[0] == "quota"  # they have as many now
 
 
-@pytest.mark.parametrize("limit", ["ASKING_MAX", "ASKING_PER_IDENTITY", "ASKING_PER_GID"])
+def permit_another_user(one: Host) -> None:
+    one.file.write_text(one.file.read_text().replace("users = [", "users = [12345, "))
+    one.agent.call(one.policy.load)
+
+
+def test_user_who_joins_and_leaves_in_a_loop(a: Host, b: Host) -> None:
+    """Further uses of this user wait, so that the peers do not end the connection of all. Uses of
+    another user begin at once."""
+    joined(use(b, "b", 7))
+    users = a.agent.service._admission.multicast.users
+    users.limit = 3, 1e6
+    permit_another_user(a)
+    for qpn in (1, 2, 3):
+        wire = use(a, "a", qpn)
+        joined(wire)
+        if qpn == 1:
+            for link in b.links():
+                link._busy = Pace(3, 1e6)
+        wire.close()
+        until(lambda: asking(b) == 1)
+    waiting = use(a, "a", 4)
+    until(lambda: a.agent.call(lambda: waits(users.of(os.getuid()))))
+    a.worker.owner = 12345, b""
+    a.worker.tokens = {TOKEN, bytes(16)}
+    assert joined(use(a, "a", 5, user=12345, token=bytes(16))) == {A: [5], B: [7]}
+    assert not any(link.end for link in b.links()) and not a.told("failed")
+    waiting.close()
+    until(lambda: not a.agent.call(lambda: waits(users.of(os.getuid()))))
+
+
+def test_policy_that_changes_before_the_turn_of_a_use(alone: Host) -> None:
+    a = alone
+    users = a.agent.service._admission.multicast.users
+    users.limit = 1, 1e6
+    first = use(a, "a", 1)
+    joined(first)
+    waiting = use(a, "a", 2)
+    calls = users.of(os.getuid())
+    until(lambda: a.agent.call(lambda: waits(calls)))
+    change(a, "239.1.0.0/16", "239.2.0.0/16")
+    assert refused(first)[0] == "policy"
+    calls._failed = Pace(1)
+    a.agent.call(calls._bell.ring)
+    assert refused(waiting)[0] == "policy"
+
+
+def test_calls_to_members_have_a_number_of_their_own(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that do not answer delay no other call of the user."""
+    monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
+    joined(use(b, "b", 7))
+    joined(use(a, "a", 9))
+    admission = a.agent.service._admission
+    admission.member_callers.limit = 1, 1e6
+
+    def talk(qpn: int) -> Wire:
+        return a.open(
+            {
+                "do": "talk", "identity": "a", "peer": [], "worker": str(a.worker.path),
+                "to": [B, QPN_BIT | qpn], "from": 0, "data": b"",
+            }
+        )  # fmt: skip
+
+    assert refused(talk(7))[0] == "closed"
+    waiting = talk(7)
+    until(lambda: a.agent.call(lambda: waits(admission.member_callers.of(os.getuid()))))
+    assert refused(talk(8))[0] == "closed"
+    waiting.close()
+
+
+def test_qpn_of_another_program(alone: Host) -> None:
+    """Uses of a QP end once the worker has given its QPN to another leg."""
+    a, other = alone, bytes(16)
+    a.worker.tokens = {TOKEN, other}
+    own, former, served = use(a, "a", 8), use(a, "a", 9), use(a, "a", 10)
+    for wire in (own, former, served):
+        joined(wire)
+    joined(use(a, "a", 9, token=other, group=gids.parse("239.1.2.4")))
+    assert refused(former) == ("taken", memberships.OTHER_QP)
+    serve = {"do": "serve", "identity": "a", "peer": [], "worker": str(a.worker.path)}
+    for qpn, token in ((8, TOKEN), (10, other)):
+        assert a.open(serve | {"qpn": qpn, "token": token}).event() == {"event": "serving"}
+    assert refused(served) == ("taken", memberships.OTHER_QP)
+    assert uses(a) == 2
+    own.hang_up()
+    assert learned_nothing(own)
+
+
+def learned_nothing(wire: Wire) -> bool:
+    """No error ended the channel."""
+    return all(event["event"] == "members" for event in wire.events())
+
+
+@pytest.mark.parametrize(
+    "limit", ["ASKING_MAX", "ASKING_PER_IDENTITY", "ASKING_PER_GID", "ASKING_TWICE"]
+)
 def test_too_many_agents_ask(
     b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
@@ -497,24 +742,26 @@ def test_refusals_have_the_rate_of_talks(b: Host, folder: Path) -> None:
     stranger.close()
 
 
-def test_many_changes(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes that come too soon for an agent are told in one message when it is due."""
+def test_many_changes(b: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes of a group that come too soon are told in one message when it is due. Programs that
+    only send change nothing."""
     monkeypatch.setattr(memberships, "CHANGES", (2, 1000))
-    wire = use(a, "a", 9, member=0)
-    joined(wire)
+    stranger = asks(b, folder)
+    assert heard(stranger) == Members(())
+    use(b, "b", 100, member=0)
     for qpn in range(1, 11):
-        joined(use(b, "b", qpn))
-    assert members(wire) == (B, [1])
-    found = b.agent.service._admission.memberships
-    (asking,) = (each for each in found._asking[GROUP] if each.ask.of == A)
-    asking.pace = Pace(1)
-    b.agent.call(lambda: found._due(asking))
-    assert members(wire) == (B, [*range(1, 11)])
+        use(b, "b", qpn)
+        until(lambda qpn=qpn: uses(b) == 1 + qpn)
+    assert [heard(stranger), heard(stranger)] == [Members((1,)), Members((1, 2))]
+    of(b)._rolls[GROUP].pace = Pace(1)
+    b.agent.call(lambda: of(b)._due(GROUP))
+    assert heard(stranger) == Members(tuple(range(1, 11)))
+    stranger.close()
 
 
 def test_agent_that_tells_too_much(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream ends, its members are forgotten, and the agent asks again."""
-    monkeypatch.setattr(multicast, "HEARD", (2, 1000))
+    monkeypatch.setattr(subscriptions, "HEARD", (2, 1000))
     wire = use(a, "a", 9, member=0)
     joined(wire)
     first = use(b, "b", 7)
@@ -527,7 +774,9 @@ def test_agent_that_tells_too_much(a: Host, b: Host, monkeypatch: pytest.MonkeyP
 # Ends ----------------------------------------------------------------------------------
 
 
-def test_connection_is_lost(a: Host, b: Host) -> None:
+def test_connection_is_lost(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its members are forgotten if the agent gets no answer in time."""
+    monkeypatch.setattr(subscriptions, "KEPT", 0.0)
     joined(use(b, "b", 7))
     wire = use(a, "a", 9, member=0)
     joined(wire)
@@ -536,7 +785,71 @@ def test_connection_is_lost(a: Host, b: Host) -> None:
     assert members(wire) == (B, [7])
 
 
-def test_worker_ends(a: Host) -> None:
+def test_agent_is_restarted(a: Host, b: Host) -> None:
+    """The members stay known meanwhile, until its programs have joined again."""
+    joined(use(b, "b", 7))
+    wire = use(a, "a", 9, member=0)
+    joined(wire)
+    b.stop()
+    b.start()
+    joined(use(b, "b", 7))
+    joined(use(b, "b", 8))
+    assert members(wire) == (B, [7, 8])
+
+
+def test_members_of_a_former_agent(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that have not joined again are forgotten."""
+    monkeypatch.setattr(subscriptions, "KEPT", 1.0)
+    joined(use(b, "b", 7))
+    wire = use(a, "a", 9, member=0)
+    joined(wire)
+    b.stop()
+    b.start()
+    joined(use(b, "b", 8))
+    while (event := members(wire)) != (B, [8]):  # (B, [7, 8]), or (B, []) on a slow machine
+        assert event in [(B, [7, 8]), (B, [])]
+
+
+def test_host_that_is_silent(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends give up a connection without acknowledgements, though it has no session. The agent
+    asks in another one."""
+    joined(use(b, "b", 7))
+    wire = use(a, "a", 9, member=0)
+    joined(wire)
+    old: list[Link] = [link for link in a.links() + b.links() if link.streams]
+    assert len(old) == 6  # of A to A, of A to B, of B to B, and the other ends
+    with monkeypatch.context() as silent:
+        silent.setattr(links, "LOOK", 0.01)
+        silent.setattr(Outer, "reachable", lambda _, seconds=REACHABLE: seconds != links.SILENCE)
+        for link in old:
+            link.look_at = 0.0
+        until(lambda: all(link.end for link in old))
+    joined(use(b, "b", 8))
+    assert members(wire) == (B, [7, 8])
+
+
+def test_host_that_asks_keeps_its_connection(a: Host, b: Host) -> None:
+    """It is not closed as idle: it tells changes at any time."""
+    joined(use(b, "b", 7))
+    joined(use(a, "a", 9))
+    assert not any(link.parks() for link in a.links() + b.links() if link.streams)
+
+
+def test_worker_with_another_gid(b: Host, folder: Path) -> None:
+    """The agents that asked the former one are refused."""
+    stranger = asks(b, folder)
+    assert heard(stranger) == Members(())
+    for gid in (gids.NONE, B):
+        b.agent.call(lambda gid=gid: b.agent.service._admission.know(gid))
+    assert asking(b) == 1
+    b.agent.call(lambda: b.agent.service._admission.know(C))
+    assert stranger.error() == (1, "closed")
+    assert asking(b) == 0
+    stranger.close()
+
+
+def test_worker_ends(alone: Host) -> None:
+    a = alone
     wire = use(a, "a", 9)
     joined(wire)
     a.worker.cut()
@@ -587,7 +900,27 @@ def test_policy_with_other_hosts(a: Host, b: Host) -> None:
     assert asking(b) == 1  # its own
 
 
-def test_policy_that_does_not_change_the_group(a: Host) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('identity = "spiffe://test/host-b"', 'identity = "spiffe://test/host-c"'),
+        ("users", 'peers = ["spiffe://test/host-a"]\nusers'),
+    ],
+)
+def test_policy_that_does_not_permit_a_host(a: Host, b: Host, old: str, new: str) -> None:
+    """The stream that this end opened ends, and its members are forgotten at once."""
+    joined(use(b, "b", 7))
+    wire = use(a, "a", 9)
+    assert joined(wire) == {A: [9], B: [7]}
+    assert asking(b) == 2
+    change(a, old, new)
+    assert members(wire) == (B, [])
+    until(lambda: asking(b) == 1)
+    assert [line["code"] for line in a.told("failed")] == ["identity"]
+
+
+def test_policy_that_does_not_change_the_group(alone: Host) -> None:
+    a = alone
     wire = use(a, "a", 9)
     joined(wire)
     change(a, "users", "users")

@@ -551,9 +551,9 @@ def test_abandoned_calls_end_no_connection(a: Host, b: Host) -> None:
     assert not a.told("lost")
 
 
-def test_calls_without_an_answer(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_without_an_answer(a: Host, b: Host) -> None:
     """Further calls of the user wait, and an answer makes room."""
-    monkeypatch.setattr("srdma.agent.calls.UNANSWERED", (1, 1e6))
+    a.agent.service.callers.limit = 1, 1e6
     first = call(a, 1, B, HIGH + 1)
     until(lambda: offers(b) == 1)
     second = call(a, 2, B, HIGH + 2)

@@ -859,7 +859,7 @@ def test_error_of_the_connection(code: str, pause: float | None) -> None:
 def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Further calls of this user wait, and those of another user do not. A call that is answered
     makes room."""
-    monkeypatch.setattr(calls, "UNANSWERED", (2, 1e6))
+    a.agent.service.callers.limit = 2, 1e6
     monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
     service = serve(b)
     first = call(a)
@@ -887,7 +887,7 @@ def test_user_who_calls_without_success(a: Host, b: Host, monkeypatch: pytest.Mo
 
 def test_user_who_calls_nobody(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A talk that was refused is used up, and one that reached no agent is not."""
-    monkeypatch.setattr(calls, "UNANSWERED", (1, 1e6))
+    a.agent.service.callers.limit = 1, 1e6
     monkeypatch.setattr(dialogue, "ABSENT_REPEATS", 0)
     for _ in range(3):
         assert refused(call(a, to=[C, PORT]))[0] == "unreachable"
@@ -899,26 +899,23 @@ def test_user_who_calls_nobody(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
 
 
 def callers_of(one: Host) -> list[calls.Calls]:
-    return [*one.agent.service._admission.talks._callers._of.values()]
+    return [*one.agent.service.callers._of.values()]
 
 
 def test_calls_of_a_host() -> None:
     """A host can name any number of users: they are one."""
-    callers = calls.Callers()
+    callers = calls.Callers(calls.UNANSWERED)
     assert callers.of("left:0") is callers.of("left:1")
     assert callers.of("left:0") is not callers.of("right:0")
     assert callers.of(0) is not callers.of(1)
 
 
 @pytest.mark.parametrize(("every", "failed"), [(1e-6, 0), (1e6, 1)])
-def test_calls_count_while_they_wait(
-    monkeypatch: pytest.MonkeyPatch, every: float, failed: int
-) -> None:
+def test_calls_count_while_they_wait(every: float, failed: int) -> None:
     """Time makes room for calls that failed, and not for those that have no answer."""
-    monkeypatch.setattr(calls, "UNANSWERED", (1 + failed, every))
 
     async def run() -> None:
-        user = calls.Calls()
+        user = calls.Calls(1 + failed, every)
         for _ in range(failed):
             (await user.begin()).end(failed=True)
         slow = await user.begin()
