@@ -19,7 +19,7 @@ from srdma.agent.peers import Peer
 from srdma.agent.settings import Identity
 from srdma.keyex.exchange import printable
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.groups import Ask, Members
+from srdma.keyex.groups import MEMBERS_MAX, Ask, Members
 from srdma.keyex.messages import ErrorMessage, decode, encode
 from srdma.keyex.pace import Pace
 from srdma.keyex.streams import CLOSED
@@ -285,8 +285,9 @@ class Subscription:
         self._changed()
 
     def _changed(self) -> None:
-        """Tell the programs what they do not know."""
-        self.members = tuple(sorted({*self._told, *self._former}))
+        """Tell the programs what they do not know: MEMBERS_MAX at most, former ones last."""
+        former = [qpn for qpn in self._former if qpn not in self._told]
+        self.members = tuple(sorted([*self._told, *former][:MEMBERS_MAX]))
         for use in self._uses:
             self._report(use)
 
