@@ -354,11 +354,14 @@ class Service:
         group, qpn = group_of(settings, "group"), port_of_qp("qpn", settings["qpn"]) ^ QPN_BIT
         self._rule.group_at(group).check_own(own().name)
         kept = await self._workers.kept(path)  # not of a private agent, which has no groups
-        async with self._workers.held(path, token) as worker:
-            await worker.attach(token, channel.uid)
-            worker.check_new(qpn)
-        use = Use(channel, own, group, qpn, (path, token), settings["member"] == 1)
-        await self._admission.multicast.run(use, kept.ended)
+
+        async def made() -> Use:
+            async with self._workers.held(path, token) as worker:
+                await worker.attach(token, channel.uid)
+                worker.check_new(qpn)
+            return Use(channel, own, group, qpn, (path, token), settings["member"] == 1)
+
+        await self._admission.multicast.run(channel, made, kept.ended)
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting

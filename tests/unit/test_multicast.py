@@ -632,20 +632,33 @@ def test_user_who_joins_and_leaves_in_a_loop(a: Host, b: Host) -> None:
     until(lambda: not a.agent.call(lambda: waits(users.of(os.getuid()))))
 
 
-def test_policy_that_changes_before_the_turn_of_a_use(alone: Host) -> None:
+def test_policy_and_qp_are_checked_in_the_turn_of_a_use(alone: Host) -> None:
+    """They may change while it waits."""
     a = alone
     users = a.agent.service._admission.multicast.users
     users.limit = 1, 1e6
     first = use(a, "a", 1)
     joined(first)
-    waiting = use(a, "a", 2)
     calls = users.of(os.getuid())
-    until(lambda: a.agent.call(lambda: waits(calls)))
+
+    def waiting() -> Wire:
+        made = use(a, "a", 2)
+        until(lambda: a.agent.call(lambda: waits(calls)))
+        return made
+
+    def turn() -> None:
+        calls._failed = Pace(1, 1e6)
+        a.agent.call(calls._bell.ring)
+
+    wire = waiting()
+    a.worker.foreign = {2}
+    turn()
+    assert refused(wire)[0] == "config"
+    wire, a.worker.foreign = waiting(), set()
     change(a, "239.1.0.0/16", "239.2.0.0/16")
     assert refused(first)[0] == "policy"
-    calls._failed = Pace(1)
-    a.agent.call(calls._bell.ring)
-    assert refused(waiting)[0] == "policy"
+    turn()
+    assert refused(wire)[0] == "policy"
 
 
 def test_calls_to_members_have_a_number_of_their_own(
@@ -830,6 +843,7 @@ def test_host_that_is_silent(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) 
     joined(wire)
     old: list[Link] = [link for link in a.links() + b.links() if link.streams]
     assert len(old) == 6  # of A to A, of A to B, of B to B, and the other ends
+    assert all(link.replaceable for link in old)
     with monkeypatch.context() as silent:
         silent.setattr(links, "LOOK", 0.01)
         silent.setattr(Outer, "reachable", lambda _, seconds=REACHABLE: seconds != links.SILENCE)
