@@ -805,6 +805,7 @@ def test_agent_is_restarted(a: Host, b: Host) -> None:
     joined(wire)
     b.stop()
     b.start()
+    until(lambda: asking(b) == 1)  # it has told that there are none
     joined(use(b, "b", 7))
     joined(use(b, "b", 8))
     assert members(wire) == (B, [7, 8])
