@@ -38,7 +38,8 @@ static int is_legal(struct verbs_ud *ud, const struct srdma_wc *wc,
 	enum ud_drop reason = UD_DROPS;
 
 	if (ud_head_read(head, ud_slot(ud->mr, (uint32_t)wc->wr_id),
-			 wc->byte_len))
+			 wc->byte_len) ||
+	    wc->byte_len - ud_head_len(head) > UD_MTU)
 		reason = UD_DROP_BAD;
 	else if (head->qkey != ud->qp->attr.qkey)
 		reason = UD_DROP_QKEY;

@@ -147,6 +147,18 @@ static void test_illegal_messages_are_dropped(void **state)
 	assert_int_equal(offered, 7);
 }
 
+/* Slots have room for the head of a message for a group. */
+static void test_message_beyond_the_mtu(void **state)
+{
+	(void)state;
+	arrive(0, QKEY, UD_HEAD + UD_MTU + 1);
+	assert_int_equal(drops[UD_DROP_BAD], 1);
+	assert_int_equal(s.ud.arrivals.count, 0);
+	arrive(1, QKEY, UD_HEAD + UD_MTU);
+	assert_int_equal(s.ud.arrivals.count, 1);
+	assert_int_equal(drops[UD_DROP_BAD], 1);
+}
+
 static void test_receive_that_is_flushed_comes_back(void **state)
 {
 	const struct srdma_wc wc = { .wr_id = 2,
@@ -436,6 +448,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_message_waits_for_a_receive),
 		TEST(test_illegal_messages_are_dropped),
+		TEST(test_message_beyond_the_mtu),
 		TEST(test_receive_that_is_flushed_comes_back),
 		TEST(test_nothing_is_delivered_before_the_keys),
 		TEST(test_session_whose_peer_is_not_ready),
