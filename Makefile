@@ -348,12 +348,14 @@ $(BUILD)/tests/c/verbs/test_map: $(BUILD)/verbs/map.o
 $(BUILD)/tests/c/verbs/test_ud_wire: $(BUILD)/verbs/ud_wire.o
 $(BUILD)/tests/c/verbs/test_ud_recv: $(patsubst %,$(BUILD)/verbs/%.o,ud_recv ud_wire recvs)
 $(BUILD)/tests/c/verbs/test_ud_send: $(patsubst %,$(BUILD)/verbs/%.o,ud_send ud_wire)
-$(BUILD)/tests/c/verbs/test_ud_group: $(BUILD)/verbs/ud_group.o
-$(BUILD)/tests/c/verbs/test_ud_session: $(patsubst %,$(BUILD)/verbs/%.o,ud_session ud_talk ud_wire)
+$(BUILD)/tests/c/verbs/test_ud_members: $(BUILD)/verbs/ud_members.o
+$(BUILD)/tests/c/verbs/test_ud_group: $(patsubst %,$(BUILD)/verbs/%.o,ud_group ud_members policy)
+$(BUILD)/tests/c/verbs/test_ud_session: $(patsubst %,$(BUILD)/verbs/%.o,ud_session ud_room ud_talk ud_wire)
 $(BUILD)/tests/c/verbs/test_ud_qp: $(patsubst %,$(BUILD)/verbs/%.o,ud qp recvs transport)
 $(BUILD)/tests/c/verbs/test_connect: $(BUILD)/verbs/connect.o $(BUILD)/verbs/private.o
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
+$(BUILD)/tests/c/rdmacm/test_multicast: $(patsubst %,$(BUILD)/rdmacm/%.o,address multicast)
 $(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/verbs/event_fd.o
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\

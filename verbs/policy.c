@@ -115,3 +115,13 @@ const struct verbs_peer *verbs_policy_peer(const struct verbs_policy *p,
 			best = &p->peers[i];
 	return best;
 }
+
+size_t verbs_policy_patterns(const struct verbs_policy *p, const char **out)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < p->n; i++)
+		for (unsigned k = 0; k < p->peers[i].n; k++)
+			out[n++] = p->peers[i].allowed[k];
+	return n;
+}

@@ -2,11 +2,17 @@
 #ifndef VERBS_POLICY_H
 #define VERBS_POLICY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define VERBS_POLICY_ENV "SRDMA_RUN"
 
-enum { VERBS_PEERS = 64, VERBS_ALLOWED = 16, VERBS_POLICY_LEN = 16384 };
+enum {
+	VERBS_PEERS = 64,
+	VERBS_ALLOWED = 16,
+	VERBS_PATTERNS = VERBS_PEERS * VERBS_ALLOWED,
+	VERBS_POLICY_LEN = 16384,
+};
 
 /* The agents of a range of GIDs, and the identities that are allowed there. */
 struct verbs_peer {
@@ -33,5 +39,9 @@ const char *verbs_policy_read(struct verbs_policy *p);
 /* The narrowest range with the GID; NULL: the policy has none. */
 const struct verbs_peer *verbs_policy_peer(const struct verbs_policy *p,
 					   const uint8_t gid[16]);
+
+/* The identities that are allowed at any GID, VERBS_PATTERNS at most. Returns their
+ * number. The strings are those of the policy. */
+size_t verbs_policy_patterns(const struct verbs_policy *p, const char **out);
 
 #endif

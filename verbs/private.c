@@ -26,6 +26,16 @@ int srdma_private_use_group(struct ibv_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 	return err;
 }
 
+void srdma_private_leave_group(struct ibv_qp *qp,
+			       const uint8_t gid[SRDMA_GID_LEN])
+{
+	struct verbs_root *root = verbs_root_of(qp->context);
+
+	pthread_mutex_lock(&root->lock);
+	ud_group_leave((struct verbs_qp *)qp, gid);
+	pthread_mutex_unlock(&root->lock);
+}
+
 static int link_of(const struct verbs_qp *qp)
 {
 	if (!qp)

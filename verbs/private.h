@@ -28,5 +28,8 @@ int srdma_private_link(struct ibv_context *context, uint32_t qp_num);
  * the agent has asked for the members. 0 or errno. */
 int srdma_private_use_group(struct ibv_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 			    int attach);
+/* The QP does not send to the group any more, unless it is attached. */
+void srdma_private_leave_group(struct ibv_qp *qp,
+			       const uint8_t gid[SRDMA_GID_LEN]);
 
 #endif

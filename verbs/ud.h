@@ -11,13 +11,15 @@
 
 #include "verbs/objects.h"
 #include "verbs/recvs.h"
+#include "verbs/ud_members.h"
 #include "verbs/ud_ring.h"
 #include "verbs/ud_wire.h"
 
 enum {
 	UD_MTU = 4096,
 	UD_SESSIONS = 64,     /* of a UD QP */
-	UD_SESSIONS_GID = 32, /* of them, begun by peers of one GID */
+	UD_SESSIONS_GID = 32, /* of them, that one GID has caused */
+	UD_IN_USE_MS = 10000, /* after a message */
 	UD_SENDS = 128,	      /* work requests of the QP of a session */
 	UD_PLACES = 128,      /* least messages under way of a session */
 	UD_PLACES_MOST = 1024,
@@ -27,7 +29,6 @@ enum {
 	UD_SLOT = UD_HEAD_MAX + UD_MTU,
 	UD_GROUPS = 16,	    /* of a UD QP */
 	UD_GROUPS_LEG = 64, /* of all UD QPs of a PD (docs/agent.md 14) */
-	UD_MEMBERS = 48,    /* of a group, to which messages go */
 };
 
 /* Why a message was dropped. */
@@ -40,7 +41,7 @@ enum ud_drop {
 	UD_DROP_SHORT,	    /* of a peer: the receive is too short for it */
 	UD_DROP_EARLY,	  /* of peers: too many before the keys are confirmed */
 	UD_DROP_NO_GROUP, /* the members of the group are not known */
-	UD_DROP_MEMBERS,  /* the group has more members than UD_MEMBERS */
+	UD_DROP_MEMBERS,  /* the group has members to which none goes */
 	UD_DROP_GROUP,	  /* of a peer: for a group without this UD QP */
 	UD_DROPS,
 };
@@ -67,6 +68,7 @@ struct ud_session {
 	struct verbs_ud *ud;
 	enum ud_state state;
 	int incoming; /* 1: the peer began it */
+	int copies;   /* 1: this end began it for copies for groups */
 	uint8_t gid[SRDMA_GID_LEN];
 	uint32_t peer;	 /* QPN of its UD QP */
 	uint32_t theirs; /* QPN of the peer's QP of the session */
@@ -97,6 +99,7 @@ struct ud_send {
 	uint32_t number;	    /* of the message in the session */
 	int group;		    /* 1: its messages have `request` */
 	uint32_t request;
+	int64_t posted; /* ms */
 	uint32_t len;
 	enum ibv_wc_status status;
 	int signaled;
@@ -113,27 +116,21 @@ struct ud_arrival {
 	uint32_t peer;
 };
 
-/* A UD QP that is a member of a group. */
-struct ud_member {
-	uint8_t gid[SRDMA_GID_LEN];
-	uint32_t qp_num;
-	uint32_t round; /* of the agent that told it */
-};
-
 /* A multicast group that a UD QP uses. */
 struct ud_group {
 	struct ud_group *next; /* of the QP */
 	uint8_t gid[SRDMA_GID_LEN];
 	int attached;		       /* 1: the QP receives from it */
+	int lasting;		       /* 1: attaching has succeeded */
 	struct srdma_channel *channel; /* NULL: none */
 	int joined;		       /* 1: the agent has told all members */
 	int err;		       /* errno of the last attempt, or 0 */
+	int told; /* err of the last line on stderr, or 0 */
 	char why[160];
 	int64_t open_at; /* ms: next attempt */
 	int64_t used;	 /* ms, of the last message */
-	uint32_t round;
-	struct ud_member *members; /* without the QP itself */
-	unsigned n, room;
+	uint32_t round;	 /* number of the channel */
+	struct ud_members members;
 };
 
 struct verbs_ud {
@@ -194,6 +191,9 @@ int ud_talk_say(const struct ud_session *s, enum ud_hello_kind kind);
 struct ud_name {
 	const uint8_t *gid;
 	uint32_t qp_num; /* of a UD QP */
+	/* The message is a copy for this member of a group. NULL: the program
+	 * sends it to the UD QP itself. */
+	struct ud_pause *pause;
 };
 
 /* The session for messages to a UD QP, which is begun if there is none. NULL, and
@@ -208,13 +208,23 @@ void ud_session_look(struct ud_session *s);
 /* Ends all sessions. 0 or -errno: some live on. */
 int ud_session_end_all(struct verbs_ud *ud);
 
+/* --- ud_room.c ------------------------------------------------------------------- */
+
+/* *gives_way: the session that is to end before one with this peer begins, or NULL. 0, or
+ * -EBUSY: none gives way to a session for copies for groups. */
+int ud_room_for(const struct verbs_ud *ud, const struct ud_name *peer,
+		int incoming, struct ud_session **gives_way);
+
 /* --- ud_group.c ------------------------------------------------------------------ */
 
 /* The QP sends to a group, and receives from it if `attach`. Waits until the agent
  * has asked for the members, without the lock, if the QP is in RTR or RTS. 0; ENOMEM:
- * also if it uses too many groups; ETIMEDOUT; errno of the agent. */
+ * also if it uses too many groups; ETIMEDOUT; errno of the agent, also of the last attempt
+ * for a group to which the QP was attached before, and stays attached. */
 int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 		 int attach);
+/* The QP does not send to it any more, unless it is attached. */
+void ud_group_leave(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN]);
 /* 0, or EINVAL: it is not attached. */
 int ud_group_detach(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN]);
 int ud_group_attached(const struct verbs_qp *qp,

@@ -3,12 +3,13 @@
  * (docs/agent.md 14). A group stays with its QP also while the QP is in RESET or ERR;
  * the agent knows it while the QP is in RTR or RTS.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/bytes.h"
 #include "host/channel.h"
 #include "host/error.h"
 #include "host/talk.h"
@@ -18,79 +19,7 @@ enum {
 	AGAIN_MS = 1000, /* after a failure, before the next attempt */
 	JOIN_MS = 10000, /* until the agent has asked all hosts */
 	PAUSE_NS = 1000000,
-	QPN_LEN = 4, /* bytes of a member in an event */
 };
-
-/* --- members ----------------------------------------------------------------------- */
-
-static void remove_member(struct ud_group *g, unsigned i)
-{
-	g->n--;
-	memmove(&g->members[i], &g->members[i + 1],
-		(g->n - i) * sizeof(*g->members));
-}
-
-/* Members of a host that has told the others. */
-static void remove_of(struct ud_group *g, const uint8_t *gid)
-{
-	for (unsigned i = g->n; i--;)
-		if (!memcmp(g->members[i].gid, gid, SRDMA_GID_LEN))
-			remove_member(g, i);
-}
-
-/* Members that a former agent has told. */
-static void remove_former(struct ud_group *g)
-{
-	for (unsigned i = g->n; i--;)
-		if (g->members[i].round != g->round)
-			remove_member(g, i);
-}
-
-/* 0 or -ENOMEM. */
-static int add_member(struct ud_group *g, const uint8_t *gid, uint32_t qp_num)
-{
-	struct ud_member *more;
-
-	if (g->n == g->room) {
-		const unsigned room = g->room ? 2 * g->room : UD_MEMBERS;
-
-		more = realloc(g->members, room * sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		g->members = more;
-		g->room = room;
-	}
-	g->members[g->n] =
-		(struct ud_member){ .qp_num = qp_num, .round = g->round };
-	memcpy(g->members[g->n].gid, gid, SRDMA_GID_LEN);
-	g->n++;
-	return 0;
-}
-
-/* The QP itself gets its messages without a session. */
-static int is_own(const struct verbs_ud *ud, const uint8_t *gid, uint32_t qpn)
-{
-	return qpn == ud->qp->ibv.qp_num &&
-	       !memcmp(gid, ud->root->attr.gid, SRDMA_GID_LEN);
-}
-
-/* 0 or -errno. */
-static int set_members(const struct verbs_ud *ud, struct ud_group *g,
-		       const struct srdma_agent_event *e)
-{
-	int r = e->peer.data_len % QPN_LEN ? -EPROTO : 0;
-
-	remove_of(g, e->gid);
-	for (size_t at = 0; at < e->peer.data_len && !r; at += QPN_LEN) {
-		const uint32_t qpn = srdma_load32(e->peer.data + at);
-
-		if (!qpn || qpn > UD_QPN_MOST)
-			r = -EPROTO;
-		else if (!is_own(ud, e->gid, qpn))
-			r = add_member(g, e->gid, qpn);
-	}
-	return r;
-}
 
 /* --- the agent ---------------------------------------------------------------------- */
 
@@ -110,13 +39,37 @@ static void fail(struct ud_group *g, int r)
 	g->open_at = ud_now() + AGAIN_MS;
 }
 
+/* The program has been told that the QP is a member. */
+static void complain(const struct verbs_ud *ud, struct ud_group *g)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (!g->lasting || g->told == g->err)
+		return;
+	g->told = g->err;
+	inet_ntop(AF_INET6, g->gid, text, sizeof(text));
+	fprintf(stderr, "srdma: UD QP 0x%06x is no member of %s: %s\n",
+		ud->qp->ibv.qp_num, text, g->why);
+}
+
+/* The agent has refused or ended the use. */
+static void lose(const struct verbs_ud *ud, struct ud_group *g, int r)
+{
+	fail(g, r);
+	complain(ud, g);
+}
+
 static void open_channel(struct verbs_ud *ud, struct ud_group *g)
 {
 	const struct srdma_pd *pd = ud_leg(ud);
+	const struct verbs_policy *policy = ud->root->policy;
+	const char *patterns[VERBS_PATTERNS];
 	const struct srdma_talk_self self = {
 		.agent = &pd->device->agent,
 		.worker = pd->path,
-		.identity = ud->root->policy->identity,
+		.identity = policy->identity,
+		.peers = patterns,
+		.n_peers = verbs_policy_patterns(policy, patterns),
 	};
 	const struct srdma_talk_group group = { .gid = g->gid,
 						.qp_num = ud->qp->ibv.qp_num,
@@ -128,7 +81,24 @@ static void open_channel(struct verbs_ud *ud, struct ud_group *g)
 	if (!r)
 		r = -ud_loop_watch(ud->root, srdma_channel_fd(g->channel));
 	if (r)
-		fail(g, r);
+		lose(ud, g, r);
+}
+
+/* 0 or -errno. */
+static int set_members(const struct verbs_ud *ud, struct ud_group *g,
+		       const struct srdma_agent_event *e)
+{
+	const int here =
+		!memcmp(e->gid, ud->root->attr.gid, sizeof(ud->root->attr.gid));
+	const struct ud_told told = {
+		.gid = e->gid,
+		.qpns = e->peer.data,
+		.len = e->peer.data_len,
+		.round = g->round,
+		.own = here ? ud->qp->ibv.qp_num : 0,
+	};
+
+	return ud_members_set(&g->members, &told);
 }
 
 static void said(const struct verbs_ud *ud, struct ud_group *g,
@@ -141,15 +111,15 @@ static void said(const struct verbs_ud *ud, struct ud_group *g,
 		if (r)
 			srdma_error_set(r, "the agent told no members");
 	} else if (!strcmp(e->event, "joined")) {
-		remove_former(g);
+		ud_members_keep(&g->members, g->round);
 		g->joined = 1;
 		g->err = 0;
 	} else if (!strcmp(e->event, "error")) {
 		r = srdma_channel_error(e);
-		g->n = 0;
+		ud_members_forget(&g->members);
 	}
 	if (r)
-		fail(g, r);
+		lose(ud, g, r);
 }
 
 static void hear(const struct verbs_ud *ud, struct ud_group *g)
@@ -198,7 +168,7 @@ static void drop(struct verbs_qp *qp, struct ud_group *g)
 		at = &(*at)->next;
 	*at = g->next;
 	close_channel(g);
-	free(g->members);
+	ud_members_forget(&g->members);
 	free(g);
 }
 
@@ -212,14 +182,16 @@ void ud_group_pause(struct verbs_qp *qp)
 {
 	for (struct ud_group *g = qp->groups; g; g = g->next) {
 		close_channel(g);
-		g->n = 0;
+		ud_members_forget(&g->members);
 		g->open_at = 0;
+		g->err = 0;
 	}
 }
 
 /* 0, or -ENOMEM: the QP is attached to as many groups as it can be. Otherwise the
- * group that was used least recently gives way. */
-static int make_room(struct verbs_qp *qp)
+ * group that was used least recently gives way, but not to messages while it is in
+ * use, so that they do not open channels all the time. */
+static int make_room(struct verbs_qp *qp, int for_message)
 {
 	struct ud_group *oldest = NULL;
 	unsigned n = 0;
@@ -231,18 +203,19 @@ static int make_room(struct verbs_qp *qp)
 	}
 	if (n < UD_GROUPS)
 		return 0;
-	if (!oldest)
+	if (!oldest || (for_message && ud_now() - oldest->used < UD_IN_USE_MS))
 		return -ENOMEM;
 	drop(qp, oldest);
 	return 0;
 }
 
 /* NULL: no room, or no memory. */
-static struct ud_group *get(struct verbs_qp *qp, const uint8_t *gid)
+static struct ud_group *get(struct verbs_qp *qp, const uint8_t *gid,
+			    int for_message)
 {
 	struct ud_group *g = find(qp, gid);
 
-	if (g || make_room(qp))
+	if (g || make_room(qp, for_message))
 		return g;
 	g = calloc(1, sizeof(*g));
 	if (!g)
@@ -278,27 +251,44 @@ static int settle(struct verbs_qp *qp, const uint8_t *gid)
 	return 0;
 }
 
-int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
-		 int attach)
+static void begin(struct ud_group *g, int attach)
 {
-	struct ud_group *g = get(qp, gid);
-	int err;
-
-	if (!g)
-		return ENOMEM;
-	g->used = ud_now();
-	if (g->attached || (!attach && g->joined))
-		return 0;
 	if (attach)
 		close_channel(g);
 	g->attached = attach;
 	g->err = 0;
 	g->open_at = 0;
+}
+
+int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
+		 int attach)
+{
+	struct ud_group *g = get(qp, gid, 0);
+	int begins, err;
+
+	if (!g)
+		return ENOMEM;
+	g->used = ud_now();
+	begins = !g->attached && (attach || !g->joined);
+	if (begins)
+		begin(g, attach);
+	if (g->joined)
+		return 0;
 	err = settle(qp, gid);
 	g = find(qp, gid);
-	if (err && g)
+	if (g && begins && err)
 		drop(qp, g);
+	else if (g && !err)
+		g->lasting = g->attached;
 	return err;
+}
+
+void ud_group_leave(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN])
+{
+	struct ud_group *g = find(qp, gid);
+
+	if (g && !g->attached)
+		drop(qp, g);
 }
 
 int ud_group_detach(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN])
@@ -323,7 +313,7 @@ const struct ud_group *ud_group_to(struct verbs_ud *ud,
 				   const uint8_t gid[SRDMA_GID_LEN],
 				   const char **why)
 {
-	struct ud_group *g = get(ud->qp, gid);
+	struct ud_group *g = get(ud->qp, gid, 1);
 
 	*why = "the QP uses too many groups";
 	if (!g)
@@ -331,5 +321,5 @@ const struct ud_group *ud_group_to(struct verbs_ud *ud,
 	g->used = ud_now();
 	look(ud, g);
 	*why = g->err ? g->why : "the agent has not told the members yet";
-	return g->joined || g->n ? g : NULL;
+	return g->joined || g->members.n ? g : NULL;
 }

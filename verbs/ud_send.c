@@ -16,6 +16,7 @@ enum {
 	 * that is UP, and of one that is being made. */
 	SLOW_MS = 100,
 	SLOW_KEYS_MS = 2000,
+	GROUP_MS = 100, /* for the members of a group, after the request */
 	QKEY_OF_QP = 1u << 31, /* IBA 10.2.5: the sender's own Q_Key counts */
 };
 
@@ -154,12 +155,14 @@ static void send_to_self(struct verbs_ud *ud, const struct ibv_send_wr *wr,
 static void send_to_members(struct verbs_ud *ud, const struct ud_group *g,
 			    const struct ibv_send_wr *wr, struct ud_send *e)
 {
-	const unsigned n = g->n < UD_MEMBERS ? g->n : UD_MEMBERS;
+	const struct ud_members *m = &g->members;
 
-	ud_drop(ud, UD_DROP_MEMBERS, g->n - n, NULL);
-	for (unsigned i = 0; i < n && e->status == IBV_WC_SUCCESS; i++) {
-		const struct ud_name to = { g->members[i].gid,
-					    g->members[i].qp_num };
+	ud_drop(ud, UD_DROP_MEMBERS, m->left, NULL);
+	for (unsigned i = 0; i < m->n && e->status == IBV_WC_SUCCESS; i++) {
+		struct ud_member *member = m->copies[i].member;
+		const struct ud_name to = { .gid = m->copies[i].gid,
+					    .qp_num = member->qp_num,
+					    .pause = &member->pause };
 
 		send_to(ud, &to, wr, e);
 	}
@@ -186,7 +189,8 @@ static void dispatch(struct verbs_ud *ud, const struct ibv_send_wr *wr,
 		     struct ud_send *e)
 {
 	const struct verbs_ah *ah = (const struct verbs_ah *)wr->wr.ud.ah;
-	const struct ud_name to = { ah->gid.raw, wr->wr.ud.remote_qpn };
+	const struct ud_name to = { .gid = ah->gid.raw,
+				    .qp_num = wr->wr.ud.remote_qpn };
 
 	e->request = ud->requests;
 	if (verbs_gid_is_group(ah->gid.raw))
@@ -246,6 +250,7 @@ int verbs_ud_post_send(struct verbs_ud *ud, const struct ibv_send_wr *wr)
 	if (!verbs_ud_send_room(ud))
 		return ENOMEM;
 	e.len = length_of(wr);
+	e.posted = ud_now();
 	verbs_connect_look(ud->root);
 	if (!in_error && e.len > UD_MTU)
 		e.status = IBV_WC_LOC_LEN_ERR;
@@ -262,19 +267,22 @@ static int is_slow(const struct ud_session *s)
 	       (s->state == UD_UP ? SLOW_MS : SLOW_KEYS_MS);
 }
 
-/* 1: a message of this request, or of an earlier one, has not arrived. */
+/* 1: a message of this request, or of an earlier one, has not arrived. A member that is
+ * not ready may take as long as it likes, and so the request does not wait for it. */
 static int holds(const struct ud_session *s, uint32_t request)
 {
 	const struct ud_message *first = &s->messages[s->done % s->ud->places];
 
-	return under_way(s) && (int32_t)(first->request - request) <= 0 &&
-	       !is_slow(s);
+	return s->state == UD_UP && under_way(s) &&
+	       (int32_t)(first->request - request) <= 0 && !is_slow(s);
 }
 
 static int is_group_complete(const struct verbs_ud *ud, const struct ud_send *e)
 {
 	const struct ud_session *s = ud->sessions;
 
+	if (ud_now() - e->posted > GROUP_MS)
+		return 1;
 	while (s && !holds(s, e->request))
 		s = s->next;
 	return !s;

@@ -15,8 +15,9 @@
 #include "wire/reason.h"
 
 enum {
-	KEYS_MS = 30000,  /* until both ends of a session have keys */
-	AGAIN_MS = 1000,  /* after a failure, before the next attempt */
+	KEYS_MS = 30000,       /* until both ends of a session have keys */
+	AGAIN_MS = 1000,       /* after a failure, before the next attempt */
+	AGAIN_MOST_MS = 60000, /* with a member of a group */
 	LOOK_MS = 1000,	  /* at the connection of a session that has keys */
 	ARRIVE_MS = 5000, /* the time limit of a message in the worker */
 };
@@ -110,38 +111,14 @@ static struct ud_session *find(const struct verbs_ud *ud,
 	return found;
 }
 
-/* The session that was used least recently, of those that peers of a GID began
- * (gid not NULL), or of all. */
-static struct ud_session *oldest(const struct verbs_ud *ud, const uint8_t *gid,
-				 unsigned *n)
-{
-	struct ud_session *found = NULL;
-
-	*n = 0;
-	for (struct ud_session *s = ud->sessions; s; s = s->next) {
-		if (gid &&
-		    (!s->incoming || memcmp(s->gid, gid, sizeof(s->gid)) != 0))
-			continue;
-		++*n;
-		if (!found || s->used < found->used)
-			found = s;
-	}
-	return found;
-}
-
-/* caller: the GID of the peer that begins the session; NULL: this end does. 0 or
- * -errno. */
-static int make_room(struct verbs_ud *ud, const uint8_t *caller)
+/* 0 or -errno. */
+static int make_room(const struct verbs_ud *ud, const struct ud_name *peer,
+		     int incoming)
 {
 	struct ud_session *s;
-	unsigned n;
-	int r = 0;
+	int r = ud_room_for(ud, peer, incoming, &s);
 
-	s = caller ? oldest(ud, caller, &n) : NULL;
-	if (s && n >= UD_SESSIONS_GID)
-		r = end(s);
-	s = oldest(ud, NULL, &n);
-	return !r && n >= UD_SESSIONS ? end(s) : r;
+	return r || !s ? r : end(s);
 }
 
 /* Makes the QP of the session, whose peer may SEND and nothing else. 0 or
@@ -172,7 +149,7 @@ static struct ud_session *add(struct verbs_ud *ud, const struct ud_name *peer,
 {
 	struct ud_session *s;
 
-	if (make_room(ud, incoming ? peer->gid : NULL))
+	if (make_room(ud, peer, incoming))
 		return NULL;
 	s = calloc(1, sizeof(*s));
 	if (!s)
@@ -184,6 +161,7 @@ static struct ud_session *add(struct verbs_ud *ud, const struct ud_name *peer,
 	}
 	s->ud = ud;
 	s->incoming = incoming;
+	s->copies = peer->pause != NULL;
 	s->peer = peer->qp_num;
 	memcpy(s->gid, peer->gid, sizeof(s->gid));
 	s->used = ud_now();
@@ -217,6 +195,30 @@ static void begin(struct ud_session *s)
 			    : "no [[peer]] of run.toml has its GID");
 }
 
+/* A member that is called again, until a session with it was ready for long enough. */
+static void lengthen(struct ud_pause *p)
+{
+	p->ms = p->ms ? 2 * p->ms : AGAIN_MS;
+	if (p->ms > AGAIN_MOST_MS)
+		p->ms = AGAIN_MOST_MS;
+	p->again = ud_now() + p->ms;
+}
+
+/* A message goes over a session. */
+static void note_use(struct ud_session *s, struct ud_pause *p)
+{
+	if (!p)
+		s->copies = 0;
+	else if (s->state == UD_UP && ud_now() >= p->again)
+		p->ms = 0;
+}
+
+static int may_begin(const struct ud_session *former, const struct ud_pause *p)
+{
+	return (!former || ud_now() >= former->deadline) &&
+	       (!p || ud_now() >= p->again);
+}
+
 struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
 				 const char **why)
 {
@@ -225,15 +227,20 @@ struct ud_session *ud_session_to(struct verbs_ud *ud, const struct ud_name *to,
 	*why = NULL;
 	if (s && s->lost)
 		fail(s, UD_DROP_LOST, NULL);
-	if (s && s->state != UD_FAILED)
+	if (s && s->state != UD_FAILED) {
+		note_use(s, to->pause);
 		return s;
-	if (s && ud_now() < s->deadline)
+	}
+	if (!may_begin(s, to->pause))
 		return NULL;
 	s = s && end(s) ? NULL : add(ud, to, 0);
 	if (!s) {
-		*why = "no memory, or no answer of the worker";
+		*why = to->pause ? "no place for a session"
+				 : "no memory, or no answer of the worker";
 		return NULL;
 	}
+	if (to->pause)
+		lengthen(to->pause);
 	begin(s);
 	return s->state == UD_FAILED ? NULL : s;
 }

@@ -206,11 +206,12 @@ def test_multicast(hosts: Hosts) -> None:
 
 
 def test_multicast_that_run_toml_does_not_permit(hosts: Hosts) -> None:
-    """The receiver's agent does not make keys with the sender."""
+    """The agent of the receiver does not tell the sender of it. No session is tried."""
     before = hosts.sealed()
     stranger = receiver(hosts, "b", allow="spiffe://test/other")
     code, out = ended(hosts.start("a", [*MCKEY, "-s"]))
     assert code == 0, out
+    assert "no session" not in out
     assert stranger.poll() is None
     assert hosts.sealed() == before
     stranger.kill()

@@ -33,6 +33,8 @@ static struct subject {
 	struct verbs_qp qp;
 } s;
 
+static unsigned groups_left;
+
 int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 		 int attach)
 {
@@ -41,6 +43,14 @@ int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 	assert_int_equal(attach, 0);
 	assert_int_equal(pthread_mutex_trylock(&s.root.lock), EBUSY);
 	return EDQUOT;
+}
+
+void ud_group_leave(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN])
+{
+	assert_ptr_equal(qp, &s.qp);
+	assert_int_equal(gid[0], 0xff);
+	assert_int_equal(pthread_mutex_trylock(&s.root.lock), EBUSY);
+	groups_left++;
 }
 
 const struct verbs_peer *verbs_policy_peer(const struct verbs_policy *p,
@@ -273,6 +283,9 @@ static void test_use_of_a_group(void **state)
 	(void)state;
 	s.qp.ibv.context = &s.root.ctx.context;
 	assert_int_equal(srdma_private_use_group(&s.qp.ibv, gid, 0), EDQUOT);
+	groups_left = 0;
+	srdma_private_leave_group(&s.qp.ibv, gid);
+	assert_int_equal(groups_left, 1);
 	assert_int_equal(pthread_mutex_trylock(&s.root.lock), 0);
 	pthread_mutex_unlock(&s.root.lock);
 }

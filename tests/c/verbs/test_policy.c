@@ -129,6 +129,20 @@ static void test_narrowest_range_counts(void **state)
 	assert_null(verbs_policy_peer(&p, gid));
 }
 
+static void test_identities_at_any_gid(void **state)
+{
+	const char *patterns[VERBS_PATTERNS];
+	struct verbs_policy p;
+
+	(void)state;
+	assert_null(read_text(&p, BASE "peer=10.0.0.1 first second\n"
+				       "peer=10.0.0.2 third\n"));
+	assert_int_equal(verbs_policy_patterns(&p, patterns), 3);
+	assert_string_equal(patterns[0], "first");
+	assert_string_equal(patterns[1], "second");
+	assert_string_equal(patterns[2], "third");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -137,6 +151,7 @@ int main(void)
 		cmocka_unit_test(test_bad_policies_are_refused),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_narrowest_range_counts),
+		cmocka_unit_test(test_identities_at_any_gid),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

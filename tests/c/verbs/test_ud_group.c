@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 
@@ -15,7 +17,13 @@
 #include "host/talk.h"
 #include "ud_fakes.h"
 
-enum { QPN = 5, EVENTS = 8, AGAIN_MS = 1000, JOIN_MS = 10000 };
+enum {
+	QPN = 5,
+	EVENTS = 8,
+	AGAIN_MS = 1000,
+	JOIN_MS = 10000,
+	IN_USE_MS = 10000, /* a group, after a message */
+};
 
 static struct subject {
 	struct verbs_root root;
@@ -46,7 +54,8 @@ int srdma_talk_group(struct srdma_channel **out,
 {
 	assert_ptr_equal(self->agent, &s.device.agent);
 	assert_string_equal(self->identity, "me");
-	assert_int_equal(self->n_peers, 0);
+	assert_int_equal(self->n_peers, 3);
+	assert_string_equal(self->peers[2], "third");
 	assert_int_equal(what->qp_num, QPN);
 	assert_ptr_equal(what->token, s.leg.token);
 	member = what->member;
@@ -78,7 +87,8 @@ int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 
 int srdma_channel_error(const struct srdma_agent_event *e)
 {
-	return srdma_error_set(-EPERM, "%s", e->code);
+	return srdma_error_set(strcmp(e->code, "quota") == 0 ? -EDQUOT : -EPERM,
+			       "%s", e->code);
 }
 
 int srdma_channel_fd(const struct srdma_channel *c)
@@ -135,7 +145,12 @@ static int begin(void **state)
 	opens = watches = member = 0;
 	passes = 1;
 	meanwhile = NULL;
-	s.policy.identity = "me";
+	s.policy = (struct verbs_policy){
+		.identity = "me",
+		.peers = { { .allowed = { "first", "second" }, .n = 2 },
+			   { .allowed = { "third" }, .n = 1 } },
+		.n = 2,
+	};
 	s.root.policy = &s.policy;
 	memcpy(s.root.attr.gid, host, sizeof(host));
 	s.leg.device = &s.device;
@@ -173,10 +188,12 @@ static void are_members(const uint8_t *gid, uint32_t first, unsigned n)
 	const struct ud_group *g = to(&why);
 
 	assert_non_null(g);
-	assert_int_equal(g->n, n);
+	assert_int_equal(g->members.n, n);
 	for (unsigned i = 0; i < n; i++) {
-		assert_int_equal(g->members[i].qp_num, first + i);
-		assert_memory_equal(g->members[i].gid, gid, SRDMA_GID_LEN);
+		const struct ud_copy *copy = &g->members.copies[i];
+
+		assert_int_equal(copy->member->qp_num, first + i);
+		assert_memory_equal(copy->gid, gid, SRDMA_GID_LEN);
 	}
 }
 
@@ -220,12 +237,13 @@ static void test_members_change(void **state)
 	ud_group_look(&s.ud);
 	are_members(host, 30, 2);
 	says_members(host, QPN - 1, 3);
-	assert_int_equal(to(&(const char *){ NULL })->n, 2);
+	assert_int_equal(to(&(const char *){ NULL })->members.n, 2);
 }
 
 /* As many as 64 hosts can have. */
 static void test_many_members(void **state)
 {
+	const struct ud_members *m;
 	uint8_t gid[SRDMA_GID_LEN] = { 3 };
 
 	(void)state;
@@ -235,7 +253,9 @@ static void test_many_members(void **state)
 		says_members(gid, 100, 64);
 		ud_group_look(&s.ud);
 	}
-	assert_int_equal(to(&(const char *){ NULL })->n, 64 * 64);
+	m = &to(&(const char *){ NULL })->members;
+	assert_int_equal(m->n, UD_MEMBERS);
+	assert_int_equal(m->left, 64 * 64 - UD_MEMBERS);
 }
 
 static void test_attach_that_is_refused(void **state)
@@ -435,6 +455,175 @@ static void test_too_many_groups(void **state)
 	assert_int_equal(channels, UD_GROUPS);
 }
 
+/* Messages to one group more than the QP can use do not open channels all the time. */
+static void test_messages_to_too_many_groups(void **state)
+{
+	uint8_t gid[SRDMA_GID_LEN] = { 0xff, 8 };
+	const char *why;
+
+	(void)state;
+	passes = 0;
+	for (uint8_t round = 0; round < 10; round++)
+		for (gid[2] = 0; gid[2] <= UD_GROUPS; gid[2]++) {
+			now++;
+			ud_group_to(&s.ud, gid, &why);
+		}
+	assert_int_equal(opened, UD_GROUPS);
+	assert_string_equal(why, "the QP uses too many groups");
+	now += IN_USE_MS - UD_GROUPS - 1;
+	gid[2] = UD_GROUPS;
+	assert_null(ud_group_to(&s.ud, gid, &why));
+	assert_int_equal(opened, UD_GROUPS);
+	now++;
+	says("joined");
+	assert_non_null(ud_group_to(&s.ud, gid, &why));
+	assert_int_equal(opened, UD_GROUPS + 1);
+	assert_int_equal(channels, UD_GROUPS);
+	attach(); /* the program asks for it */
+	assert_int_equal(channels, UD_GROUPS);
+}
+
+static void test_leaving(void **state)
+{
+	(void)state;
+	ud_group_leave(&s.qp, group);
+	says("joined");
+	assert_int_equal(ud_group_use(&s.qp, group, 0), 0);
+	assert_int_equal(channels, 1);
+	ud_group_leave(&s.qp, group);
+	assert_int_equal(channels, 0);
+	assert_null(s.qp.groups);
+	attach();
+	ud_group_leave(&s.qp, group);
+	assert_true(ud_group_attached(&s.qp, group));
+}
+
+/* The first call was in RESET. */
+static void test_attach_again(void **state)
+{
+	(void)state;
+	s.ud.ready = 0;
+	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	s.ud.ready = 1;
+	strcpy(says("error")->code, "policy");
+	assert_int_equal(ud_group_use(&s.qp, group, 1), EPERM);
+	assert_true(ud_group_attached(&s.qp, group));
+	assert_int_equal(opened, 1);
+	now += AGAIN_MS;
+	says_members(other, 20, 1);
+	ud_group_look(&s.ud);
+	passes = 100;
+	assert_int_equal(ud_group_use(&s.qp, group, 1), EPERM);
+	says("joined");
+	ud_group_look(&s.ud);
+	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	go_to_reset();
+	s.ud.ready = 1;
+	assert_int_equal(ud_group_use(&s.qp, group, 1), ETIMEDOUT);
+	assert_true(ud_group_attached(&s.qp, group));
+	says("joined");
+	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	assert_int_equal(opened, 3);
+}
+
+/* --- lines on stderr ----------------------------------------------------------------- */
+
+/* The text that `act` writes to stderr. */
+static const char *stderr_of(void (*act)(void))
+{
+	static char text[1024];
+	FILE *file = tmpfile();
+	const int before = dup(STDERR_FILENO);
+
+	assert_non_null(file);
+	assert_int_equal(dup2(fileno(file), STDERR_FILENO), STDERR_FILENO);
+	act();
+	dup2(before, STDERR_FILENO);
+	close(before);
+	rewind(file);
+	text[fread(text, 1, sizeof(text) - 1, file)] = 0;
+	fclose(file);
+	return text;
+}
+
+/* The agent refuses or ends the use for this reason. */
+static void is_refused(const char *code)
+{
+	strcpy(says("error")->code, code);
+	now += AGAIN_MS;
+	ud_group_look(&s.ud);
+}
+
+static void refuse_for_two_reasons(void)
+{
+	is_refused("policy");
+	is_refused("policy");
+	is_refused("quota");
+	is_refused("quota");
+}
+
+static void attach_in_vain(void)
+{
+	strcpy(says("error")->code, "policy");
+	assert_int_equal(ud_group_use(&s.qp, group, 1), EPERM);
+}
+
+static void restart_agent(void)
+{
+	says("end");
+	ud_group_look(&s.ud);
+	now += AGAIN_MS;
+	says("joined");
+	ud_group_look(&s.ud);
+}
+
+static void agent_that_is_away(void)
+{
+	opens = -ECONNREFUSED;
+	says("end");
+	ud_group_look(&s.ud);
+	now += AGAIN_MS;
+	ud_group_look(&s.ud);
+	now += AGAIN_MS;
+	ud_group_look(&s.ud);
+}
+
+static const char two_lines[] =
+	"srdma: UD QP 0x000005 is no member of ff07::: policy\n"
+	"srdma: UD QP 0x000005 is no member of ff07::: quota\n";
+
+/* The program has no other way to learn it. */
+static void test_membership_that_is_lost(void **state)
+{
+	(void)state;
+	attach();
+	assert_string_equal(stderr_of(restart_agent), "");
+	assert_string_equal(stderr_of(refuse_for_two_reasons), two_lines);
+	assert_string_equal(stderr_of(agent_that_is_away),
+			    "srdma: UD QP 0x000005 is no member of ff07::: "
+			    "no agent\n");
+}
+
+static void test_membership_that_is_refused_later(void **state)
+{
+	(void)state;
+	s.ud.ready = 0;
+	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	s.ud.ready = 1;
+	assert_string_equal(stderr_of(refuse_for_two_reasons), two_lines);
+}
+
+/* The call, or the message that is dropped, tells it. */
+static void test_failures_that_the_program_learns(void **state)
+{
+	(void)state;
+	assert_string_equal(stderr_of(attach_in_vain), "");
+	says("joined");
+	assert_int_equal(ud_group_use(&s.qp, group, 0), 0);
+	assert_string_equal(stderr_of(refuse_for_two_reasons), "");
+}
+
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin, end)
 
 int main(void)
@@ -454,6 +643,12 @@ int main(void)
 		TEST(test_illegal_members),
 		TEST(test_unknown_event),
 		TEST(test_too_many_groups),
+		TEST(test_messages_to_too_many_groups),
+		TEST(test_leaving),
+		TEST(test_attach_again),
+		TEST(test_membership_that_is_lost),
+		TEST(test_membership_that_is_refused_later),
+		TEST(test_failures_that_the_program_learns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,8 @@ static struct ud_session *answer; /* of ud_session_to() */
 /* A group, whose members other than this QP have the QPNs from 20 on. */
 enum { FIRST = 20 };
 static struct ud_group group;
-static struct ud_member members[UD_MEMBERS + 1];
+static struct ud_member members[UD_MEMBERS];
+static const uint8_t member_gid[SRDMA_GID_LEN] = { 1 };
 static struct ud_session sessions[2]; /* of the first ones */
 static unsigned asked;		      /* for sessions of members */
 static int known;		      /* 1: ud_group_to() knows the members */
@@ -45,7 +46,7 @@ static struct ud_session *session_of_member(const struct ud_name *to)
 {
 	const unsigned i = to->qp_num - FIRST;
 
-	assert_ptr_equal(to->gid, members[i].gid);
+	assert_ptr_equal(to->gid, member_gid);
 	asked++;
 	return i < 2 ? &sessions[i] : answer;
 }
@@ -348,9 +349,12 @@ static void use_group(unsigned n)
 	known = 1;
 	asked = own = 0;
 	memset(sessions, 0, sizeof(sessions));
-	group = (struct ud_group){ .members = members, .n = n };
-	for (unsigned i = 0; i < n; i++)
+	group = (struct ud_group){ .members.n = n };
+	for (unsigned i = 0; i < n; i++) {
 		members[i].qp_num = FIRST + i;
+		group.members.copies[i] =
+			(struct ud_copy){ member_gid, &members[i] };
+	}
 	for (int i = 0; i < 2; i++) {
 		sessions[i] = (struct ud_session){
 			.next = i ? NULL : &sessions[1],
@@ -429,6 +433,45 @@ static void test_member_that_makes_no_progress(void **state)
 	completed(1, IBV_WC_SUCCESS);
 }
 
+/* It takes a message now and then. */
+static void test_member_that_is_slow(void **state)
+{
+	(void)state;
+	use_group(2);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+	now += 60;
+	arrive_at(0);
+	assert_int_equal(count, 0);
+	now += 40;
+	arrive_at(0);
+	assert_int_equal(count, 0);
+	now++;
+	arrive_at(0);
+	completed(4, IBV_WC_SUCCESS);
+}
+
+/* The session of the second one is being made, as long as it likes. */
+static void test_member_that_is_not_ready(void **state)
+{
+	static const enum ud_state states[] = { UD_CALLING, UD_ARRIVING,
+						UD_KEYING, UD_WAITING };
+
+	for (size_t i = 0; i < sizeof(states) / sizeof(*states); i++) {
+		begin(state);
+		use_group(2);
+		sessions[1].state = states[i];
+		assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
+		assert_int_equal(n_posted, 1);
+		assert_int_equal(count, 0);
+		arrive_at(0);
+		completed(1, IBV_WC_SUCCESS);
+		sessions[1].state = UD_UP;
+		ud_send_flush(&sessions[1]);
+		assert_int_equal(n_posted, 2);
+	}
+}
+
 static void test_session_of_a_member_ends(void **state)
 {
 	(void)state;
@@ -458,11 +501,12 @@ static void test_members_are_not_known(void **state)
 static void test_too_many_members(void **state)
 {
 	(void)state;
-	use_group(UD_MEMBERS + 1);
+	use_group(UD_MEMBERS);
+	group.members.left = 3;
 	answer = NULL;
 	assert_int_equal(post_to_group(VERBS_GROUP_QPN), 0);
 	assert_int_equal(asked, UD_MEMBERS);
-	assert_int_equal(drops[UD_DROP_MEMBERS], 1);
+	assert_int_equal(drops[UD_DROP_MEMBERS], 3);
 	assert_int_equal(drops[UD_DROP_NO_SESSION], UD_MEMBERS - 2);
 	assert_int_equal(n_posted, 2);
 }
@@ -527,6 +571,8 @@ int main(void)
 		TEST(test_copy_for_each_member),
 		TEST(test_later_messages_of_a_member),
 		TEST(test_member_that_makes_no_progress),
+		TEST(test_member_that_is_slow),
+		TEST(test_member_that_is_not_ready),
 		TEST(test_session_of_a_member_ends),
 		TEST(test_members_are_not_known),
 		TEST(test_too_many_members),

@@ -16,7 +16,15 @@
 #include "ud_fakes.h"
 #include "wire/reason.h"
 
-enum { PEER = 9, THEIRS = 77, TALK = 5, AGAIN_MS = 1000, KEYS_MS = 30000 };
+enum {
+	PEER = 9,
+	THEIRS = 77,
+	TALK = 5,
+	AGAIN_MS = 1000,
+	AGAIN_MOST_MS = 60000, /* a member of a group */
+	IN_USE_MS = 10000,     /* a session, after a message */
+	KEYS_MS = 30000,
+};
 
 /* Requests to the worker, to the agent and to the thread. */
 enum step {
@@ -323,7 +331,18 @@ static unsigned count_sessions(void)
 static struct ud_session *to(uint8_t host, uint32_t qp_num)
 {
 	const uint8_t gid[SRDMA_GID_LEN] = { host };
-	const struct ud_name name = { gid, qp_num };
+	const struct ud_name name = { .gid = gid, .qp_num = qp_num };
+
+	now++;
+	return ud_session_to(&s.ud, &name, &why);
+}
+
+/* The session for a copy for a member of a group. */
+static struct ud_session *copy_to(uint8_t host, uint32_t qp_num,
+				  struct ud_pause *pause)
+{
+	const uint8_t gid[SRDMA_GID_LEN] = { host };
+	const struct ud_name name = { gid, qp_num, pause };
 
 	now++;
 	return ud_session_to(&s.ud, &name, &why);
@@ -381,16 +400,21 @@ static void confirm(struct ud_session *x)
 	ud_session_look(x);
 }
 
-/* A session of this end that has keys. */
-static struct ud_session *made(uint8_t host)
+static void make_ready(struct ud_session *x)
 {
-	struct ud_session *x = to(host, PEER);
-
 	assert_non_null(x);
 	reply(x);
 	confirm(x);
 	peer_is_ready(x);
 	assert_int_equal(x->state, UD_UP);
+}
+
+/* A session of this end that has keys. */
+static struct ud_session *made(uint8_t host)
+{
+	struct ud_session *x = to(host, PEER);
+
+	make_ready(x);
 	return x;
 }
 
@@ -859,6 +883,130 @@ static void test_sessions_that_peers_of_a_gid_begin(void **state)
 	assert_true(has(2, 1));
 }
 
+/* --- members of groups ------------------------------------------------------------------- */
+
+/* ms from the begin of one session to that of the next one, if each copy is due at once
+ * and each session fails. */
+static int64_t pause_of(struct ud_pause *pause)
+{
+	const unsigned before = asked[CREATE];
+	const int64_t then = now;
+	struct ud_session *x = NULL;
+
+	while (!x && now < then + 2 * AGAIN_MOST_MS)
+		x = copy_to(1, PEER, pause);
+	assert_non_null(x);
+	assert_int_equal(asked[CREATE], before + 1);
+	say(x, "closed");
+	failed(x);
+	return now - then;
+}
+
+/* It is called again after pauses that grow, and others are not affected. */
+static void test_member_that_does_not_answer(void **state)
+{
+	static const int seconds[] = { 0, 1, 2, 4, 8, 16, 32, 60, 60 };
+	struct ud_pause pause = { 0 }, other = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(seconds) / sizeof(*seconds); i++)
+		assert_in_range(pause_of(&pause), seconds[i] * 1000,
+				seconds[i] * 1000 + 2);
+	assert_non_null(copy_to(1, PEER + 1, &other));
+	assert_null(copy_to(1, PEER, &pause));
+	assert_null(why);
+	now += AGAIN_MS;
+	assert_non_null(to(1, PEER)); /* a message of the program itself */
+}
+
+/* The pauses begin again after a session that was ready for as long as the last one. */
+static void test_member_that_answers_again(void **state)
+{
+	struct ud_pause pause = { 0 };
+	struct ud_session *x;
+
+	(void)state;
+	pause_of(&pause);
+	pause_of(&pause);
+	now += 2 * AGAIN_MS;
+	x = copy_to(1, PEER, &pause);
+	make_ready(x);
+	assert_ptr_equal(copy_to(1, PEER, &pause), x);
+	x->lost = 1; /* too early */
+	assert_null(copy_to(1, PEER, &pause));
+	now += 4 * AGAIN_MS;
+	copy_to(1, PEER, &pause)->lost = 1;
+	now += 7 * AGAIN_MS;
+	assert_null(copy_to(1, PEER, &pause));
+	now += AGAIN_MS;
+	x = copy_to(1, PEER, &pause);
+	make_ready(x);
+	now += 16 * AGAIN_MS;
+	assert_ptr_equal(copy_to(1, PEER, &pause), x);
+	x->lost = 1;
+	assert_non_null(copy_to(1, PEER, &pause)); /* at once */
+}
+
+/* The members of a GID and its calls have the same places. */
+static void test_members_of_a_gid(void **state)
+{
+	struct ud_pause pauses[UD_SESSIONS_GID + 1] = { 0 };
+
+	(void)state;
+	assert_non_null(to(1, 1000));
+	called_by(2, 2000);
+	for (uint32_t i = 0; i < UD_SESSIONS_GID; i++)
+		assert_non_null(copy_to(1, 1 + i, &pauses[i]));
+	assert_null(copy_to(1, 100, &pauses[UD_SESSIONS_GID]));
+	assert_string_equal(why, "no place for a session");
+	assert_int_equal(count_sessions(), UD_SESSIONS_GID + 2);
+	called_by(1, 101);
+	assert_int_equal(count_sessions(), UD_SESSIONS_GID + 2);
+	assert_false(has(1, 0));
+	assert_true(has(1000, 0));
+	assert_true(has(2000, 1));
+	assert_non_null(to(1, 2)); /* it is the program's from now on */
+	assert_non_null(copy_to(1, 100, &pauses[UD_SESSIONS_GID]));
+	assert_true(has(2, 0));
+}
+
+/* Sessions that are in use do not give way to those for copies. */
+static void test_copies_at_the_limit(void **state)
+{
+	struct ud_pause pause = { 0 };
+
+	(void)state;
+	fill();
+	now += IN_USE_MS - UD_SESSIONS - 1;
+	assert_null(copy_to(2, 1000, &pause));
+	assert_string_equal(why, "no place for a session");
+	assert_int_equal(count_sessions(), UD_SESSIONS);
+	assert_non_null(copy_to(2, 1000, &pause));
+	assert_int_equal(count_sessions(), UD_SESSIONS);
+	assert_false(has(1, 0));
+	assert_true(has(2, 0));
+}
+
+/* Sessions that have failed or ended give way first. */
+static void test_failed_sessions_give_way(void **state)
+{
+	struct ud_pause pauses[3] = { 0 };
+	struct ud_session *x;
+
+	(void)state;
+	fill();
+	x = to(1, UD_SESSIONS);
+	say(x, "closed");
+	failed(x);
+	assert_non_null(copy_to(2, 1, &pauses[0]));
+	assert_false(has(UD_SESSIONS, 0));
+	to(1, UD_SESSIONS - 1)->lost = 1;
+	assert_non_null(copy_to(2, 2, &pauses[1]));
+	assert_false(has(UD_SESSIONS - 1, 0));
+	assert_null(copy_to(2, 3, &pauses[2]));
+	assert_int_equal(count_sessions(), UD_SESSIONS);
+}
+
 static void test_no_room_while_the_worker_does_not_answer(void **state)
 {
 	(void)state;
@@ -907,6 +1055,11 @@ int main(void)
 		TEST(test_worker_that_does_not_answer_while_keys_are_made),
 		TEST(test_sessions_of_a_qp),
 		TEST(test_sessions_that_peers_of_a_gid_begin),
+		TEST(test_member_that_does_not_answer),
+		TEST(test_member_that_answers_again),
+		TEST(test_members_of_a_gid),
+		TEST(test_copies_at_the_limit),
+		TEST(test_failed_sessions_give_way),
 		TEST(test_no_room_while_the_worker_does_not_answer),
 		TEST(test_peer_that_calls_again),
 	};
