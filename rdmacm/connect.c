@@ -146,7 +146,7 @@ static void watched(struct cm_id *id, enum cm_state state, int64_t ms)
 /* 0 or ENOMEM. */
 static int call(struct cm_id *id)
 {
-	const char *patterns[CM_PATTERNS];
+	const char *patterns[VERBS_PATTERNS];
 	const struct srdma_talk_peer peer = {
 		.gid = id->gid,
 		.port = srdma_addr_port(&id->rdma.route.addr.dst_addr),
@@ -233,7 +233,7 @@ static int serve(struct cm_id *id)
 	struct srdma_talk_port port = {
 		.number = id->any_port ? 0 : srdma_addr_port(own),
 	};
-	const char *patterns[CM_PATTERNS];
+	const char *patterns[VERBS_PATTERNS];
 	struct srdma_talk_self self;
 	int r;
 

@@ -286,8 +286,10 @@ static int resolve(struct cm_id *id, const struct sockaddr *dst)
 		cm_own_gid(id->gid);
 	cm_address_of(&a->dst_storage, id->gid, srdma_addr_port(dst));
 	memcpy(a->addr.ibaddr.dgid.raw, id->gid, SRDMA_GID_LEN);
+	if (verbs_gid_is_group(id->gid))
+		return cm_is_ud(id) ? 0 : -EINVAL;
 	id->peer = cm_policy_peer(id->gid);
-	return id->peer || verbs_gid_is_group(id->gid) ? 0 : -EACCES;
+	return id->peer ? 0 : -EACCES;
 }
 
 static int resolve_addr(struct cm_id *id, const struct sockaddr *src,

@@ -104,26 +104,15 @@ const struct verbs_peer *cm_policy_peer(const uint8_t gid[SRDMA_GID_LEN])
 	return verbs_policy_peer(self.policy, gid);
 }
 
-static void add_patterns(struct srdma_talk_self *s, const char **patterns,
-			 const struct verbs_peer *peer)
-{
-	for (unsigned i = 0; i < peer->n; i++)
-		patterns[s->n_peers++] = peer->allowed[i];
-}
-
 void cm_self(struct srdma_talk_self *s, const struct verbs_peer *peer,
 	     const char **patterns)
 {
 	*s = (struct srdma_talk_self){ .agent = self.agent,
 				       .worker = self.policy->worker,
-				       .identity = self.policy->identity,
-				       .peers = patterns };
-	if (peer) {
-		add_patterns(s, patterns, peer);
-		return;
-	}
-	for (unsigned i = 0; i < self.policy->n; i++)
-		add_patterns(s, patterns, &self.policy->peers[i]);
+				       .identity = self.policy->identity };
+	s->peers = peer ? peer->allowed : patterns;
+	s->n_peers =
+		peer ? peer->n : verbs_policy_patterns(self.policy, patterns);
 }
 
 struct ibv_context **rdma_get_devices(int *num_devices)

@@ -38,8 +38,21 @@ static void detach(const struct cm_id *id, const struct cm_group *g)
 	union ibv_gid gid;
 
 	memcpy(gid.raw, g->gid, sizeof(gid.raw));
-	if (!g->send_only && has_qp(id))
+	if (!has_qp(id))
+		return;
+	if (g->send_only)
+		srdma_private_leave_group(id->rdma.qp, g->gid);
+	else
 		ibv_detach_mcast(id->rdma.qp, &gid, 0);
+}
+
+static void leave(struct cm_id *id, struct cm_group **at)
+{
+	struct cm_group *g = *at;
+
+	detach(id, g);
+	*at = g->next;
+	free(g);
 }
 
 /* 0 or errno. */
@@ -56,8 +69,10 @@ static int join(struct cm_id *id, const struct cm_group *what)
 	*g = *what;
 	g->next = id->groups;
 	id->groups = g;
-	err = use(id, g);
-	return -cm_report_group(id, g, -err);
+	err = -cm_report_group(id, g, -use(id, g));
+	if (err) /* the program does not learn that it has joined */
+		leave(id, &id->groups);
+	return err;
 }
 
 int rdma_join_multicast_ex(struct rdma_cm_id *id,
@@ -92,15 +107,6 @@ int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr,
 	};
 
 	return rdma_join_multicast_ex(id, &attr, context);
-}
-
-static void leave(struct cm_id *id, struct cm_group **at)
-{
-	struct cm_group *g = *at;
-
-	detach(id, g);
-	*at = g->next;
-	free(g);
 }
 
 int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)

@@ -122,10 +122,9 @@ void cm_changed(void);
 struct ibv_context *cm_device(void);
 struct ibv_pd *cm_pd(void);
 /* The end of this program, for peers of this entry of the policy, or all of them if it is
- * NULL. patterns: room for all identities of a policy. */
+ * NULL. patterns: room for VERBS_PATTERNS. */
 void cm_self(struct srdma_talk_self *self, const struct verbs_peer *peer,
 	     const char **patterns);
-enum { CM_PATTERNS = VERBS_PEERS * VERBS_ALLOWED };
 /* GID of the device. */
 void cm_own_gid(uint8_t gid[SRDMA_GID_LEN]);
 const struct verbs_peer *cm_policy_peer(const uint8_t gid[SRDMA_GID_LEN]);

@@ -213,7 +213,7 @@ static void progress_talk(struct cm_id *id)
  * whether the caller may have the identity that run.toml gives to its GID. */
 static int take(struct cm_id *id, uint64_t talk)
 {
-	const char *patterns[CM_PATTERNS];
+	const char *patterns[VERBS_PATTERNS];
 	struct srdma_talk_self self;
 	struct srdma_channel *channel;
 	int r;

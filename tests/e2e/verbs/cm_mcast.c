@@ -263,6 +263,21 @@ static void test_call_of_a_group(void **state)
 	close_one(&o);
 }
 
+static void test_group_of_an_rc_id(void **state)
+{
+	struct sockaddr_in to = address("230.1.1.6", 7000);
+	struct one o;
+
+	(void)state;
+	o.channel = rdma_create_event_channel();
+	assert_int_equal(rdma_create_id(o.channel, &o.id, &o, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(o.id, NULL, any(&to), RESOLVE_MS),
+			 0);
+	expect(o.channel, RDMA_CM_EVENT_ADDR_ERROR, -EINVAL);
+	assert_int_equal(rdma_destroy_id(o.id), 0);
+	rdma_destroy_event_channel(o.channel);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -274,6 +289,7 @@ int main(void)
 		cmocka_unit_test(test_calls_that_wait),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_call_of_a_group),
+		cmocka_unit_test(test_group_of_an_rc_id),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
