@@ -132,7 +132,7 @@ class Subscription:
 
     def added(self, use: Use) -> asyncio.Future[None]:
         """Report the members to a program from now on. Returns what is done when the host has told
-        those of now, also if it has not answered for ROUND seconds."""
+        those of now. It is done at once if the host has not answered for ROUND seconds."""
         self._uses[use] = ()
         self._report(use)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
