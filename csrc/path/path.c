@@ -48,6 +48,17 @@ void srdma_path_release(struct srdma_path_table *t, struct srdma_conn *conn)
 	unbind_unused(t, path);
 }
 
+void srdma_path_remember(struct srdma_qp_path *x, struct srdma_path *path)
+{
+	if (x->remembered)
+		LIST_REMOVE(x, known_next);
+	x->remembered = path;
+	if (!path)
+		return;
+	x->shown_by = UINT64_MAX;
+	LIST_INSERT_HEAD(&path->known_by, x, known_next);
+}
+
 static void leave(struct srdma_qp_path *x)
 {
 	struct srdma_path *path = srdma_path_of(x->conn);
@@ -74,6 +85,10 @@ void srdma_path_move(struct srdma_qp_path *x, struct srdma_conn *conn)
 	leave(x);
 	x->conn = conn;
 	LIST_INSERT_HEAD(&path->users, x, user_next);
+	if (x->remembered)
+		x->shown_by = srdma_session_next_pn(srdma_qp_session(x->qp));
+	else
+		srdma_path_remember(x, path);
 }
 
 int srdma_path_attach(struct srdma_qp_path *x, struct srdma_conn *conn)
@@ -155,6 +170,10 @@ void srdma_path_try_another(struct srdma_qp *qp)
 
 	if (!current || x->own || srdma_path_is_one_way(x->conn))
 		return;
+	if (x->remembered && x->remembered != current) {
+		srdma_path_move(x, x->remembered->conn);
+		return;
+	}
 	do {
 		t->look = path->next;
 		if (path != current && leads_to_peer(path, qp)) {
@@ -225,6 +244,7 @@ void srdma_path_leave(struct srdma_qp *qp)
 
 	srdma_probe_end(qp);
 	leave(x);
+	srdma_path_remember(x, NULL);
 	if (x->own)
 		release_own(x);
 }

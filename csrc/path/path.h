@@ -55,9 +55,9 @@ void srdma_path_give_up(struct srdma_qp *qp);
 void srdma_path_go_own(struct srdma_qp *qp);
 /*
  * Moves a QP without an own path, whose probes timed out repeatedly, to another
- * path to the same peer, not over UDP: to one that this QP was the last to leave, or on which
- * another QP sends to that peer. Examines at most 8 paths, resuming after the
- * last search.
+ * path to the same peer, not over UDP: to the one that it remembers, or else to
+ * one that this QP was the last to leave, or on which another QP sends to that
+ * peer. Examines at most 8 paths, resuming after the last search.
  */
 void srdma_path_try_another(struct srdma_qp *qp);
 /*

@@ -19,10 +19,11 @@ struct srdma_path {
 	/* Of the identity whose packet made the worker keep this source
 	 * address; NULL: no address is kept, or for none. */
 	struct srdma_account *account;
-	struct srdma_path_users owners; /* QPs that opened it */
-	struct srdma_path_users users;	/* QPs that send on it */
-	uint64_t since;			/* unbound since, ns */
-	uint32_t refs;			/* of owners */
+	struct srdma_path_users owners;	  /* QPs that opened it */
+	struct srdma_path_users users;	  /* QPs that send on it */
+	struct srdma_path_users known_by; /* QPs that remember it */
+	uint64_t since;			  /* unbound since, ns */
+	uint32_t refs;			  /* of owners */
 	uint32_t left_by;    /* QPN that left it last for another one, or 0 */
 	uint32_t candidates; /* QPs of which it is the candidate */
 	uint64_t opens;	     /* time that the OPENs to it account for, ns */
@@ -65,7 +66,12 @@ struct srdma_qp_path {
 	struct srdma_env *env;
 	struct srdma_conn *conn; /* the QP's path; NULL: none */
 	struct srdma_conn *own;	 /* the own path, opened for this QP */
+	/* The path on which the peer received something last (7.3), and the packet
+	 * number from which on an ack shows this for conn; UINT64_MAX: it did. */
+	struct srdma_path *remembered;
+	uint64_t shown_by;
 	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
+	LIST_ENTRY(srdma_qp_path) known_next;		 /* of remembered */
 	struct srdma_connect connect;
 	struct srdma_rtt rtt;
 	uint64_t first_pn; /* of the QP's packets */
@@ -127,6 +133,8 @@ int srdma_path_adopt(struct srdma_path_table *t, struct srdma_conn *conn,
 
 /* --- path.c, for probe.c -------------------------------------------------- */
 
+/* The QP remembers the path, or none if it is NULL (7.3). */
+void srdma_path_remember(struct srdma_qp_path *x, struct srdma_path *path);
 /* Moves the QP to a connection that the table has. */
 void srdma_path_move(struct srdma_qp_path *x, struct srdma_conn *conn);
 /* The path stays until it is released, also without users. */

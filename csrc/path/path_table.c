@@ -83,6 +83,8 @@ void srdma_path_forget(struct srdma_path_table *t, struct srdma_path *path)
 {
 	struct srdma_path **at = &t->paths;
 
+	while (!LIST_EMPTY(&path->known_by))
+		srdma_path_remember(LIST_FIRST(&path->known_by), NULL);
 	srdma_path_bind(t, path);
 	give_address(path);
 	if (t->look == path)

@@ -243,6 +243,8 @@ void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest)
 	struct srdma_qp_path *x = srdma_qp_path(qp);
 
 	x->acked_pn = highest;
+	if (highest >= x->shown_by)
+		srdma_path_remember(x, srdma_path_of(x->conn));
 	if (highest >= x->answer_pn)
 		x->answered = 0;
 	srdma_qp_rekey_acked(qp, highest);

@@ -47,6 +47,7 @@ class Agent:
         for line in self.process.stderr:
             if (found := json.loads(line))["event"] == event:
                 return dict(found)
+            assert found["event"] != "policy-refused", found
         raise AssertionError(f"the agent ended before it told {event}")
 
     def kill(self) -> None:

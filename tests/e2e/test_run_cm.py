@@ -399,12 +399,12 @@ def test_without_agent_a_call_fails(hosts: Hosts, words: str, event: str) -> Non
 def test_identity_of_a_listener_is_withdrawn(hosts: Hosts) -> None:
     port, agent = free_port(), hosts.place.agents[1]
     server = listen(hosts, f"{RPING[0]} -P", port)
-    agent.change('name = "host-b"', 'name = "host-x"')
+    agent.change('"host-b"', '"host-x"')
     try:
         agent.reload()
         code, out = ended(server)
     finally:
-        agent.change('name = "host-x"', 'name = "host-b"')
+        agent.change('"host-x"', '"host-b"')
         agent.reload()
     assert code != 0
     assert "device removal" in out

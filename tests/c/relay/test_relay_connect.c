@@ -554,13 +554,33 @@ static void test_diverted_qp_waiting_for_recv_stays(void **state)
 	pair_close(&w.p);
 }
 
+static struct srdma_path *remembered(struct world *w)
+{
+	return srdma_qp_path(qp_at(w, 1, 0))->remembered;
+}
+
+/* As if the peer had received something on the current path of the server. */
+static void remember_current(struct world *w)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp_at(w, 1, 0));
+
+	srdma_path_remember(x, srdma_path_of(x->conn));
+}
+
+/* Knowledge of QP 0 of the server about its former connection. */
+enum known {
+	LEFT_LAST,  /* QP 0 was the last to leave it */
+	REMEMBERED, /* the peer received something there last */
+	NOTHING,
+};
+
 /*
  * QP 0 of the server is diverted, as in test_diverted_server_returns. Here QP 1
  * still uses the former connection, so that it is not closed, and `others` QPs
  * use connections of other peers. QP 0's probe times out and QP 0 moves to the
  * connection of QP 1.
  */
-static void led_away(uint8_t level, int others)
+static void led_away(uint8_t level, int others, enum known known)
 {
 	struct srdma_conn *shared;
 	struct world w;
@@ -572,8 +592,10 @@ static void led_away(uint8_t level, int others)
 		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
-	if (level) /* as if another QP had left it last */
-		((struct srdma_path *)shared->user)->left_by = 1;
+	if (known != REMEMBERED)
+		remember_current(&w);
+	if (known != LEFT_LAST)
+		srdma_path_of(shared)->left_by = 1; /* another QP */
 	post_write(&w, 1, 0, 6);
 	pass(&w, 100 * MS);
 	expect_written(&w, 1, 6);
@@ -584,8 +606,8 @@ static void led_away(uint8_t level, int others)
 static void test_diverted_qp_joins_other_qp(void **state)
 {
 	(void)state;
-	led_away(SRDMA_LEVEL_AEAD, 0);
-	led_away(SRDMA_LEVEL_AEAD, 7);
+	led_away(SRDMA_LEVEL_AEAD, 0, NOTHING);
+	led_away(SRDMA_LEVEL_AEAD, 7, NOTHING);
 }
 
 /*
@@ -595,7 +617,70 @@ static void test_diverted_qp_joins_other_qp(void **state)
 static void test_diverted_qp_without_tags_returns(void **state)
 {
 	(void)state;
-	led_away(SRDMA_LEVEL_NONE, 0);
+	led_away(SRDMA_LEVEL_NONE, 0, LEFT_LAST);
+}
+
+/*
+ * Two QPs of different peers left the connection, and the other one was the last.
+ */
+static void test_diverted_qp_returns_to_the_path_it_remembers(void **state)
+{
+	(void)state;
+	led_away(SRDMA_LEVEL_NONE, 0, REMEMBERED);
+	led_away(SRDMA_LEVEL_AEAD, 12, REMEMBERED);
+}
+
+/*
+ * A QP remembers the path on which the peer received something last: an ack of a
+ * packet that left before the path was chosen shows nothing of it.
+ */
+static void test_remembered_path(void **state)
+{
+	struct srdma_path *before;
+	struct srdma_qp *qp;
+	struct world w;
+
+	(void)state;
+	begin(&w, 1);
+	qp = qp_at(&w, 1, 0);
+	before = srdma_path_of(srdma_path_conn(qp));
+	assert_ptr_equal(remembered(&w), before);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	srdma_path_set_acked(qp,
+			     srdma_session_next_pn(srdma_qp_session(qp)) - 1);
+	assert_ptr_equal(remembered(&w), before);
+	post_write(&w, 1, 0, 6);
+	pass(&w, MS);
+	srdma_path_set_acked(qp,
+			     srdma_session_next_pn(srdma_qp_session(qp)) - 1);
+	assert_ptr_equal(remembered(&w), srdma_path_of(srdma_path_conn(qp)));
+	assert_ptr_not_equal(remembered(&w), before);
+	pair_close(&w.p);
+}
+
+/*
+ * The path that a QP remembers ends while it is diverted, and the client connects
+ * again: the QP remembers the new path.
+ */
+static void test_remembered_path_ends(void **state)
+{
+	struct srdma_path *before;
+	struct world w;
+
+	(void)state;
+	begin(&w, 1);
+	before = remembered(&w);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	assert_ptr_equal(remembered(&w), before);
+	srdma_port_mem_cut(before->conn);
+	pair_run(&w.p, 1);
+	assert_null(remembered(&w));
+	pass(&w, 100 * MS);
+	assert_ptr_equal(remembered(&w),
+			 srdma_path_of(srdma_path_conn(qp_at(&w, 1, 0))));
+	pair_close(&w.p);
 }
 
 /*
@@ -610,7 +695,7 @@ static void test_diverted_qp_examines_few_connections(void **state)
 	struct world w;
 
 	(void)state;
-	led_away(SRDMA_LEVEL_AEAD, 12);
+	led_away(SRDMA_LEVEL_AEAD, 12, NOTHING);
 	begin(&w, 14);
 	qp = qp_at(&w, 1, 0);
 	shared = srdma_path_conn(qp);
@@ -618,6 +703,7 @@ static void test_diverted_qp_examines_few_connections(void **state)
 		be_anothers(&w, i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
+	remember_current(&w);
 	srdma_path_try_another(qp);
 	assert_ptr_not_equal(srdma_path_conn(qp), shared);
 	/* Close the connection at which the search would resume. */
@@ -845,6 +931,10 @@ int main(void)
 		cmocka_unit_test(test_diverted_qp_waiting_for_recv_stays),
 		cmocka_unit_test(test_diverted_qp_joins_other_qp),
 		cmocka_unit_test(test_diverted_qp_without_tags_returns),
+		cmocka_unit_test(
+			test_diverted_qp_returns_to_the_path_it_remembers),
+		cmocka_unit_test(test_remembered_path),
+		cmocka_unit_test(test_remembered_path_ends),
 		cmocka_unit_test(test_diverted_qp_examines_few_connections),
 		cmocka_unit_test(
 			test_diverted_qp_returns_after_other_is_destroyed),
