@@ -1,4 +1,4 @@
-# srdma. The C half needs a C compiler, OpenSSL and zlib, but no Python:
+# srdma. The C half needs a C compiler, OpenSSL and libdeflate, but no Python:
 #     make lib offload
 # Other targets install their dependencies (.ci/setup): make demo, make test.
 # Variables: V=1 shows the commands; BUILD=DIR builds elsewhere;
@@ -148,7 +148,7 @@ ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
 	$(LTO) $(SANITIZER_FLAGS) $(CFLAGS)
 ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
 LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
-	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -lz
+	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -ldeflate
 
 # The C half ----------------------------------------------------------------
 
@@ -306,7 +306,7 @@ $(SWEEP): $(BUILD)/attack/c/sweep.o $(LIB)
 $(FLOODER): $(BUILD)/bench/flooder.o $(LIB)
 $(SWEEP) $(FLOODER):
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -lz
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -ldeflate
 
 # Short runs of all benchmarks: a wrong result fails, a slow one does not.
 bench-quick: bench native offload

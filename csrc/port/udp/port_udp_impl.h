@@ -69,6 +69,8 @@ struct srdma_udp_rx {
 	struct iovec iov[SRDMA_UDP_BURST];
 	union srdma_udp_addr from[SRDMA_UDP_BURST];
 	union srdma_udp_control control[SRDMA_UDP_BURST];
+	struct srdma_icrc icrc; /* of datagrams from icrc_from */
+	union srdma_udp_addr icrc_from;
 	uint8_t *bytes;	  /* BURST * ROOM bytes */
 	uint32_t at, got; /* messages [at, got) are not processed yet */
 	uint32_t taken;	  /* bytes of message `at` that were processed */

@@ -24,7 +24,7 @@ void srdma_udp_receive_init(struct srdma_udp_port *port)
 
 /* A datagram within a received message. */
 struct piece {
-	const uint8_t *data;
+	uint8_t *data;
 	uint32_t len;
 };
 
@@ -95,19 +95,30 @@ static int refill(struct srdma_udp_port *port)
 	return rx->got > 0;
 }
 
+/* The headers of the datagrams from an address. */
+static struct srdma_icrc *icrc_of(struct srdma_udp_port *port,
+				  const union srdma_udp_addr *from)
+{
+	struct srdma_udp_rx *rx = &port->rx;
+
+	if (!srdma_udp_addr_same(&rx->icrc_from, from)) {
+		srdma_icrc_init(&rx->icrc, &from->any, &port->own.any);
+		rx->icrc_from = *from;
+	}
+	return &rx->icrc;
+}
+
 /* A bare datagram has zero in place of its ICRC (docs/protocol.md 11a). */
-static int icrc_ok(const struct srdma_udp_port *port,
-		   const union srdma_udp_addr *from, const uint8_t *data,
+static int icrc_ok(struct srdma_udp_port *port,
+		   const union srdma_udp_addr *from, uint8_t *data,
 		   uint32_t len)
 {
 	static const uint8_t none[SRDMA_ICRC_LEN];
 	uint8_t icrc[SRDMA_ICRC_LEN];
-	struct srdma_icrc c;
 
 	if (port->base.bare && !memcmp(none, data + len, sizeof(none)))
 		return 1;
-	srdma_icrc_init(&c, &from->any, &port->own.any);
-	srdma_icrc_compute(&c, data, len, icrc);
+	srdma_icrc_compute(icrc_of(port, from), data, len, icrc);
 	return !memcmp(icrc, data + len, sizeof(icrc));
 }
 

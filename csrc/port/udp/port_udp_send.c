@@ -183,7 +183,7 @@ uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn)
 static int commit(struct srdma_conn *conn, uint32_t len, uint8_t bare)
 {
 	struct srdma_udp_port *port = srdma_udp_port_of(conn->port);
-	const struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
+	struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
 	struct srdma_udp_tx *tx = &port->tx;
 	uint32_t at = slot_of(tx->tail);
 	uint8_t *data = tx->iov[at].iov_base;
