@@ -79,8 +79,17 @@ static struct srdma_udp_conn *create(struct srdma_udp_port *port,
 				      .peer = *peer,
 				      .refs = 1,
 				      .kind = (uint8_t)kind };
-	srdma_icrc_init(&c->out, &port->own.any, &peer->any);
 	return c;
+}
+
+/* Few senders get a datagram: most of a flood get none. */
+struct srdma_icrc *srdma_udp_conn_out(struct srdma_udp_conn *c)
+{
+	if (!c->out.len)
+		srdma_icrc_init(&c->out,
+				&srdma_udp_port_of(c->base.port)->own.any,
+				&c->peer.any);
+	return &c->out;
 }
 
 /* c is on no other list. */

@@ -195,7 +195,8 @@ static int commit(struct srdma_conn *conn, uint32_t len, uint8_t bare)
 	if (bare)
 		memset(data + len, 0, SRDMA_ICRC_LEN);
 	else
-		srdma_icrc_compute(&c->out, data, len, data + len);
+		srdma_icrc_compute(srdma_udp_conn_out(c), data, len,
+				   data + len);
 	tx->bare[at] = bare;
 	tx->iov[at].iov_len = len + SRDMA_ICRC_LEN;
 	tx->to[at] = c->peer;
