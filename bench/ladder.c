@@ -27,6 +27,7 @@ static struct measured list[MAX_RUNGS];
 static int count;
 static const char *only[MAX_ONLY]; /* empty: all rungs */
 static int only_count;
+static int ends; /* number of --end */
 
 static const struct rung *const tables[] = {
 	rungs_raw, rungs_derive, rungs_frame, rungs_mem,
@@ -41,6 +42,7 @@ static const struct option table[] = {
 	{ "provider", required_argument, NULL, 'P' },
 	{ "rounds", required_argument, NULL, 'r' },
 	{ "rung", required_argument, NULL, 'R' },
+	{ "end", required_argument, NULL, 'e' },
 	{ "json", no_argument, NULL, 'j' },
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
@@ -49,9 +51,12 @@ static const struct option table[] = {
 static const char help[] =
 	"Usage: ladder [--payload BYTES] [--suite NAME] [--provider NAME]\n"
 	"              [--rounds N] [--rung NAME]... [--json]\n"
+	"              [--end NETNS,IPV4,IPV6 --end NETNS,IPV4,IPV6]\n"
 	"The cost of each layer per packet: ns, cycles, and the difference to\n"
 	"the rung below; medians of N rounds (default 21), quartiles as spread.\n"
-	"--rung: only rungs whose names begin with NAME; up to 16 times.\n";
+	"--rung: only rungs whose names begin with NAME; up to 16 times.\n"
+	"--end: both ends of the rungs over UDP, in network namespaces; by\n"
+	"default both are on the loopback interface.\n";
 
 uint64_t ticks(void)
 {
@@ -144,6 +149,12 @@ static void ask_for(const char *name)
 	if (!exists(name))
 		refuse("--rung", name, "the beginning of a rung's name");
 	only[only_count++] = name;
+}
+
+static void take_end(struct shape *s, const char *text)
+{
+	if (ends == 2 || !end_read(&s->end[ends++], text))
+		refuse("--end", text, "NETNS,IPV4,IPV6, twice");
 }
 
 /* Ticks of the median batch, which excludes preempted batches. */
@@ -261,6 +272,9 @@ static void take(struct shape *s, int opt, int *rounds)
 	case 'R':
 		ask_for(optarg);
 		break;
+	case 'e':
+		take_end(s, optarg);
+		break;
 	case 'h':
 		fputs(help, stdout);
 		exit(0);
@@ -271,8 +285,12 @@ static void take(struct shape *s, int opt, int *rounds)
 
 int main(int argc, char **argv)
 {
-	struct shape shape = { .suite = srdma_suite_by_name("aes-128-gcm"),
-			       .payload = 2048 };
+	struct shape shape = {
+		.suite = srdma_suite_by_name("aes-128-gcm"),
+		.payload = 2048,
+		.end = { { "", "127.0.0.1", "::1" },
+			 { "", "127.0.0.1", "::1" } },
+	};
 	int opt, rounds = 21, json = 0, provider = 0;
 	double ns_per_tick;
 
@@ -281,7 +299,7 @@ int main(int argc, char **argv)
 		provider |= opt == 'P';
 		take(&shape, opt, &rounds);
 	}
-	if (optind < argc)
+	if (optind < argc || ends == 1)
 		usage();
 	if (!provider && srdma_provider_create(&shape.provider, NULL))
 		wrong("provider", "its self-test failed");

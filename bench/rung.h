@@ -8,13 +8,15 @@
 #include <stdint.h>
 
 #include "crypto/provider.h"
+#include "end.h"
 
 /* Parameters common to all rungs of a run. */
 struct shape {
 	const struct srdma_suite *suite; /* an AEAD; relay rungs also use
 					    other suites */
 	struct srdma_provider *provider;
-	uint32_t payload; /* bytes */
+	uint32_t payload;  /* bytes */
+	struct end end[2]; /* of the rungs over UDP */
 };
 
 struct rung {
