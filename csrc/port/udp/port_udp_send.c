@@ -177,6 +177,9 @@ uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn)
 		srdma_udp_send_flush(&port->base);
 	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
 		return NULL;
+	/* The first slots are in a cache; the ring as a whole is not. */
+	if (tx->head == tx->tail)
+		tx->head = tx->tail = 0;
 	return tx->iov[slot_of(tx->tail)].iov_base;
 }
 
