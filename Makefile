@@ -85,7 +85,7 @@ FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs verbs/preload rdmacm include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/stack tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
-	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
+	bench/kvs bench/arm64 attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host verbs rdmacm include examples offload control srdma bench attack)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -155,7 +155,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib run kvs offload control nic-programs attack bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+.PHONY: all lib run kvs offload control nic-programs attack bench bench-quick bench-arm64 check-bench native native-core check-c asan test-arm64 fuzz \
 	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer forged \
 	clean distclean print-libs run-fuzzers \
@@ -319,7 +319,7 @@ bench-quick: bench native offload
 
 # The ladder uses the pairs of sessions and relays of tests/c/support (C_HELPERS).
 BENCH_NIC := bench/bench_leg.c bench/meeting.c
-LADDER_SRC := bench/ladder.c bench/end.c bench/nic.c bench/tally.c $(BENCH_NIC) \
+LADDER_SRC := bench/ladder.c bench/end.c bench/ticks.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))
@@ -546,6 +546,19 @@ test-arm64: native-core arm64-programs
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
 	@SRDMA_OFFLOAD=$(ARM64)/worker $(PY) -m srdma demo
+
+# The ladder in instructions of an ARM CPU (docs/performance.md), by a plugin of QEMU.
+COUNT := $(BUILD)/bench/arm64/count.so
+$(COUNT): bench/arm64/count.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 -g -fPIC $(WARNINGS) -shared -o $@ $<
+bench-arm64: $(COUNT) | $(PY)
+	@.ci/setup arm64
+	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
+		$(ARM64)/bench/ladder
+	@PYTHONPATH=bench/python $(PY) -m srdma_bench.arm64 $(ARM64)/bench/ladder $(COUNT) \
+		--results bench/arm64.md
 
 fuzz:
 	+@$(make-quietly) BUILD=$(BUILD)/fuzz CC=clang \

@@ -9,6 +9,7 @@
 
 #include "crypto/provider.h"
 #include "end.h"
+#include "ticks.h"
 
 /* Parameters common to all rungs of a run. */
 struct shape {
@@ -41,12 +42,6 @@ enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 
 extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
 	rungs_mem[], rungs_udp[], rungs_relay[], rungs_nic[];
-
-/*
- * A monotonic clock: cycles of the time-stamp counter if there is one, else
- * nanoseconds.
- */
-uint64_t ticks(void);
 
 /* Ticks of n calls of once(). */
 static inline uint64_t timed(void *state, unsigned n,

@@ -41,6 +41,21 @@ def test_ladder_reports_permitted_values(words, why):
     assert (done.returncode, done.stderr) == (2, f"ladder: {why}\n")
 
 
+def test_ladder_without_a_counter_of_instructions_fails(tmp_path):
+    done = run("ladder", "--rung", "memcpy", "--instructions", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert done.stderr == f"ladder: {tmp_path}/none: No such file or directory\n"
+
+
+def test_ladder_reads_the_counter_of_instructions(tmp_path):
+    """The counter of an emulator that does not count: nothing takes an instruction."""
+    counter = tmp_path / "counter"
+    counter.write_bytes(bytes(8))
+    words = ["--rung", "memcpy", "--instructions", str(counter), "--rounds", "1", "--json"]
+    (rung,) = json.loads(run("ladder", *words).stdout)["rungs"]
+    assert (rung["name"], rung["instructions"], rung["high"]) == ("memcpy", 0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
