@@ -542,6 +542,10 @@ ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG) $(ARM64_UNFIT),%/test_$(t)
 test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
 		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
+	@for kind in pldl1keep pstl1keep; do \
+		aarch64-linux-gnu-objdump -d $(ARM64)/srdma-offload | grep -q "prfm.*$$kind" || { \
+		echo "test-arm64: srdma-offload has no prfm $$kind (csrc/base/prefetch.h)" >&2; \
+		exit 1; }; done
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
