@@ -56,6 +56,13 @@ struct srdma_suite_io {
 	uint8_t *out; /* AEAD: in_len bytes, no overlap with in; MAC: unused */
 };
 
+/* 1 if a suite with nonces may follow the pointers of io. Libraries do not
+ * check them, or give NULL another meaning. An AEAD also needs out. */
+static inline int srdma_suite_complete(const struct srdma_suite_io *io)
+{
+	return io->nonce && (io->ad || !io->ad_len) && (io->in || !io->in_len);
+}
+
 /* Inputs of several MACs: input i is the len bytes at in + i * stride. */
 struct srdma_suite_inputs {
 	const uint8_t *in;
