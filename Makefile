@@ -28,6 +28,7 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
+HAVE_NETTLE := $(call can-link,nettle/nettle-meta.h,-lnettle)
 HAVE_CBOR := $(call can-link,cbor.h,-lcbor)
 HAVE_TLS := $(call can-link,cbor.h openssl/ssl.h,-lcbor -lssl -lcrypto)
 
@@ -36,6 +37,9 @@ CORE_DIRS := base ledger wire crypto session memory qp requester responder path 
 CORE_SRC := $(wildcard $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB
 CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(CORE_SRC))
+endif
+ifndef HAVE_NETTLE
+CORE_SRC := $(filter-out csrc/crypto/%nettle.c csrc/crypto/suite_nettle%,$(CORE_SRC))
 endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
@@ -142,13 +146,13 @@ LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
 endif
 ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -Iinclude -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
-	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
+	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) $(if $(HAVE_NETTLE),-DSRDMA_HAVE_NETTLE) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
 	$(LTO) $(SANITIZER_FLAGS) $(CFLAGS)
 ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
 LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
-	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -ldeflate
+	$(if $(HAVE_IPSECMB),-lIPSec_MB) $(if $(HAVE_NETTLE),-lnettle) -lcrypto -ldeflate
 
 # The C half ----------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 CPU = "cortex-a72"  # BlueField-2 and Stingray
 PAYLOADS = (32, 2048)
-PROVIDERS = ("openssl",)
+PROVIDERS = ("openssl", "nettle")
 # The rungs in two runs, because a run selects at most 16. Two threads are left out: the counter
 # belongs to one. So are rungs for which qemu-user lacks system calls (UDP_SEGMENT).
 RUNGS = (
