@@ -82,16 +82,22 @@ enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 }
 
 /* RFC 5042 R2.2.4-1, R6.2.1-2, R6.3.5-1, X4 */
+enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
+				       const struct srdma_mr *mr,
+				       const struct srdma_span *span)
+{
+	if (!span->len) /* an access to no bytes needs no rkey and no proof */
+		return SRDMA_REASON_NONE;
+	if (!(a->rs->access & span->right))
+		return SRDMA_REASON_NO_RIGHT;
+	return prove(a, span, mr);
+}
+
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 				     const struct srdma_mr *mr,
 				     const struct srdma_span *span)
 {
-	enum srdma_reason why;
+	const enum srdma_reason why = srdma_access_bounds(a->rs, mr, span);
 
-	if (!span->len) /* an access to no bytes needs no rkey and no proof */
-		return SRDMA_REASON_NONE;
-	why = srdma_access_bounds(a->rs, mr, span);
-	if (!why && !(a->rs->access & span->right))
-		why = SRDMA_REASON_NO_RIGHT;
-	return why ? why : prove(a, span, mr);
+	return why ? why : srdma_access_permits(a, mr, span);
 }

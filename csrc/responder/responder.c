@@ -79,7 +79,9 @@ static enum srdma_reason write_access(struct request *rq)
 		return SRDMA_REASON_MALFORMED;
 	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
 					m->va + p->offset, p->payload_len };
-	why = srdma_access_check(rq->arrival, mr, &rq->span);
+	/* begin_write() checked the bounds of the whole message. */
+	why = first ? srdma_access_permits(rq->arrival, mr, &rq->span)
+		    : srdma_access_check(rq->arrival, mr, &rq->span);
 	if (why)
 		return why;
 	if ((p->traits & SRDMA_T_IMM) && rs->rq_next == rs->rq_tail)

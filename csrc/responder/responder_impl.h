@@ -155,7 +155,11 @@ void srdma_sequence_gaps(struct srdma_responder *rs,
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,
 				      const struct srdma_span *span);
-/* Checks the same, the peer's right on the QP and the packet's proof. */
+/* Checks the peer's right on the QP and the packet's proof, not the bounds. */
+enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
+				       const struct srdma_mr *mr,
+				       const struct srdma_span *span);
+/* Checks both. */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 				     const struct srdma_mr *mr,
 				     const struct srdma_span *span);
