@@ -59,35 +59,35 @@ struct srdma_message {
 	uint32_t length; /* WRITE: DMALen */
 };
 
+/* The first fields, up to those of `reorder`, are those that each packet touches. */
 struct srdma_responder {
 	struct srdma_qp *qp;
 	struct srdma_env *env;
 
+	struct srdma_position accepted; /* expected next */
+	struct srdma_position
+		executed; /* all before it is placed; sent in acks */
+	struct srdma_message message;
+	uint64_t moved; /* when accepted moved, or reorder was empty last, ns */
+
 	/* Receives: [rq_head, rq_tail). The next message consumes rq_next; the
 	 * next one that is placed completes rq_done. */
 	struct srdma_rqe *rq;
-	struct srdma_rqe_sgl *rq_sgls; /* one per receive; NULL: none yet */
-	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	uint32_t rq_depth, rq_mask;
-	uint32_t advertised; /* receive credit last sent */
+	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	/* The holder of the receives that it takes; NULL: it has its own. */
 	struct srdma_responder *shared;
-	uint32_t users; /* that take its receives */
-	/* Users that wait for a receive, the first one first. */
-	TAILQ_HEAD(srdma_waiters, srdma_responder) waiters;
-	TAILQ_ENTRY(srdma_responder) wait;
+	uint32_t advertised; /* receive credit last sent */
+
+	uint32_t access; /* of the peer: remote flags of enum srdma_access */
+	uint32_t response_mtu; /* the smaller mtu of both ends */
+	/* Reason of a NAK that waits for earlier requests, or 0. LOCAL_KEY and
+	 * LOCAL_DMA are of a receive's memory. */
+	uint8_t refusing;
+	uint8_t pinged;	 /* 1: a PING arrived whose ack has not left */
 	uint8_t waiting; /* 1: it is among the waiters of `shared` */
 
-	struct srdma_position accepted; /* expected next */
-	struct srdma_message message;
-	struct srdma_reorder reorder;
-	uint64_t moved; /* when accepted moved, or reorder was empty last, ns */
-	struct srdma_position
-		executed; /* all before it is placed; sent in acks */
-	struct srdma_atomic_results atomics;
-
-	/* Ring of env->reads slots, made when first needed. */
-	struct srdma_slot *slots;
+	/* These fields are of the ring `slots`. */
 	uint32_t slots_head, slots_count;
 	int slots_refused;    /* 1: the request at the position waits for a slot
 			      of its identity */
@@ -96,13 +96,16 @@ struct srdma_responder {
 	struct srdma_op_list responses;
 	uint8_t held_up; /* 1: the path had no room for a response, and none left
 			    since then */
-	uint32_t access; /* of the peer: remote flags of enum srdma_access */
-	uint32_t response_mtu; /* the smaller mtu of both ends */
+	struct srdma_reorder reorder;
 
-	/* Reason of a NAK that waits for earlier requests, or 0. LOCAL_KEY and
-	 * LOCAL_DMA are of a receive's memory. */
-	uint8_t refusing;
-	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
+	/* Ring of env->reads slots, made when first needed. */
+	struct srdma_slot *slots;
+	struct srdma_atomic_results atomics;
+	struct srdma_rqe_sgl *rq_sgls; /* one per receive; NULL: none yet */
+	uint32_t users;		       /* that take its receives */
+	/* Users that wait for a receive, the first one first. */
+	TAILQ_HEAD(srdma_waiters, srdma_responder) waiters;
+	TAILQ_ENTRY(srdma_responder) wait;
 };
 
 /* qp/layout.c */
