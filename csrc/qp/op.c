@@ -277,6 +277,18 @@ static void end_part(struct srdma_op *op, int status)
 	settle(op);
 }
 
+/* A DMA of the op has ended. */
+static void done(struct srdma_op *op, int status)
+{
+	if (op->sgl) {
+		end_part(op, status);
+		return;
+	}
+	end(srdma_qp_core(op->qp), op, op->mr, op->len, status);
+	op->mr = NULL;
+	op->state = SRDMA_OP_DONE;
+}
+
 /* A DMA was not started, for a reason, or 0: later. at: op->begun before. */
 static void not_started(struct srdma_op *op, uint32_t at, uint8_t reason)
 {
@@ -327,7 +339,7 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	if (err == 0)
 		return 0;
 	if (err > 0) {
-		srdma_op_done(op, 0);
+		done(op, 0);
 		return 0;
 	}
 	mr->dmas--;
@@ -383,13 +395,7 @@ int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 
 void srdma_op_done(struct srdma_op *op, int status)
 {
-	if (op->sgl) {
-		end_part(op, status);
-	} else {
-		end(srdma_qp_core(op->qp), op, op->mr, op->len, status);
-		op->mr = NULL;
-		op->state = SRDMA_OP_DONE;
-	}
+	done(op, status);
 	srdma_qp_activate(op->qp);
 }
 
