@@ -167,25 +167,18 @@ static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
  * now. */
 static int send_op(struct srdma_requester *rq, const struct srdma_op *op)
 {
-	int err;
-
 	if (op->reason && !is_over(rq, op)) {
 		srdma_qp_fail(rq->qp, op->reason, op->request_id, 1);
 		return -EIO;
 	}
 	switch (op->resend) {
 	case SRDMA_RESEND_FLIGHT:
-		err = send_lost(rq, op);
-		break;
+		return send_lost(rq, op);
 	case SRDMA_RESEND_READ_CHUNK:
-		err = send_missing(rq, op);
-		break;
+		return send_missing(rq, op);
 	default:
-		err = send_new(rq, op);
+		return send_new(rq, op);
 	}
-	if (!err)
-		srdma_path_arm(rq->qp);
-	return err;
 }
 
 void srdma_requester_unfetch(struct srdma_qp *qp)
@@ -223,6 +216,8 @@ int srdma_requester_send(struct srdma_qp *qp)
 				return wait_for_room(rq);
 			if (err)
 				return err == -EIO ? 0 : err;
+			if (!n) /* the others leave at the same time */
+				srdma_path_arm(qp);
 			srdma_op_retire(&rq->fetch);
 			op = rq->fetch.head;
 		}
