@@ -51,19 +51,54 @@ void srdma_op_pool_abandon(struct srdma_op_pool *pool)
 	}
 }
 
-int srdma_op_is_free(const struct srdma_qp *qp)
+int srdma_op_is_free(const struct srdma_qp *qp,
+		     const struct srdma_op_list *list)
 {
 	return srdma_qp_env(qp)->ops.left &&
-	       srdma_account_room(srdma_qp_identity(qp), SRDMA_RES_OPS);
+	       (list->prepaid ||
+		srdma_account_room(srdma_qp_identity(qp), SRDMA_RES_OPS));
 }
 
-static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
+void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
+		     uint32_t n)
+{
+	struct srdma_account *a = srdma_qp_identity(qp);
+	uint64_t room;
+
+	if (n < 2)
+		return;
+	room = srdma_account_room(a, SRDMA_RES_OPS);
+	if (n > room)
+		n = (uint32_t)room;
+	if (n && !srdma_account_take(a, SRDMA_RES_OPS, n))
+		list->prepaid += n;
+}
+
+void srdma_op_settle(struct srdma_op_list *list, struct srdma_qp *qp)
+{
+	if (list->prepaid)
+		srdma_account_give(srdma_qp_identity(qp), SRDMA_RES_OPS,
+				   list->prepaid);
+	list->prepaid = 0;
+}
+
+/* 0, or -EDQUOT: the quota of the identity refuses one more outgoing op. */
+static int charge(struct srdma_op_list *list, struct srdma_qp *qp)
+{
+	if (!list->prepaid)
+		return srdma_account_take(srdma_qp_identity(qp), SRDMA_RES_OPS,
+					  1);
+	list->prepaid--;
+	return 0;
+}
+
+static struct srdma_op *take(struct srdma_op_list *list, struct srdma_qp *qp,
+			     enum srdma_op_kind kind)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(qp)->ops;
 	struct srdma_op *op = pool->free;
 
-	if (!op || (leaves(kind) && srdma_account_take(srdma_qp_identity(qp),
-						       SRDMA_RES_OPS, 1)))
+	if (!op || (leaves(kind) && charge(list, qp)))
 		return NULL;
 	pool->free = op->next;
 	pool->left--;
@@ -87,7 +122,7 @@ static void insert(struct srdma_op_list *list, struct srdma_op *after,
 struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 			      enum srdma_op_kind kind)
 {
-	struct srdma_op *op = take(qp, kind);
+	struct srdma_op *op = take(list, qp, kind);
 
 	if (op)
 		insert(list, list->tail, op);
@@ -97,7 +132,7 @@ struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 				     struct srdma_qp *qp)
 {
-	struct srdma_op *op = take(qp, SRDMA_OP_FETCH);
+	struct srdma_op *op = take(list, qp, SRDMA_OP_FETCH);
 	struct srdma_op *after = NULL;
 
 	for (struct srdma_op *i = list->head; i && i->resend; i = i->next)
@@ -133,7 +168,9 @@ int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
 	if (list->count < SRDMA_OPS_LEAST)
 		return srdma_op_outgoing(core->env) > 0;
 	return list->count * SHARE < open &&
-	       srdma_account_used(core->identity, SRDMA_RES_OPS) < open;
+	       srdma_account_used(core->identity, SRDMA_RES_OPS) -
+			       list->prepaid <
+		       open;
 }
 
 int srdma_op_scarce(const struct srdma_env *env)
@@ -159,19 +196,25 @@ void srdma_op_give_buffers(struct srdma_op_list *list)
 	}
 }
 
-static void give_back(struct srdma_op *op)
+/* Returns the op to the pool, not its charge. */
+static void release(struct srdma_op *op)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
 
 	give_buffer(op);
-	if (leaves(op->kind))
-		srdma_account_give(srdma_qp_identity(op->qp), SRDMA_RES_OPS, 1);
 	op->next = pool->free;
 	pool->free = op;
 	pool->left++;
 }
 
-void srdma_op_retire(struct srdma_op_list *list)
+static void give_back(struct srdma_op *op)
+{
+	if (leaves(op->kind))
+		srdma_account_give(srdma_qp_identity(op->qp), SRDMA_RES_OPS, 1);
+	release(op);
+}
+
+static struct srdma_op *take_head(struct srdma_op_list *list)
 {
 	struct srdma_op *op = list->head;
 
@@ -179,7 +222,18 @@ void srdma_op_retire(struct srdma_op_list *list)
 	if (!list->head)
 		list->tail = NULL;
 	list->count--;
-	give_back(op);
+	return op;
+}
+
+void srdma_op_retire(struct srdma_op_list *list)
+{
+	give_back(take_head(list));
+}
+
+void srdma_op_sent(struct srdma_op_list *list)
+{
+	release(take_head(list));
+	list->prepaid++;
 }
 
 /* 1: the address was named by the local host's descriptor, not by the peer. */

@@ -194,9 +194,9 @@ static int wait_for_room(struct srdma_requester *rq)
 	return -EAGAIN;
 }
 
-int srdma_requester_send(struct srdma_qp *qp)
+static int send_requests(struct srdma_requester *rq)
 {
-	struct srdma_requester *rq = srdma_qp_requester(qp);
+	struct srdma_qp *qp = rq->qp;
 	int err;
 
 	if (rq->fetch.head && !srdma_path_has_room(qp))
@@ -218,11 +218,20 @@ int srdma_requester_send(struct srdma_qp *qp)
 				return err == -EIO ? 0 : err;
 			if (!n) /* the others leave at the same time */
 				srdma_path_arm(qp);
-			srdma_op_retire(&rq->fetch);
+			srdma_op_sent(&rq->fetch);
 			op = rq->fetch.head;
 		}
 	}
 	return wait_for_room(rq);
+}
+
+int srdma_requester_send(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	int err = send_requests(rq);
+
+	srdma_op_settle(&rq->fetch, qp);
+	return err;
 }
 
 int srdma_requester_in_flight(const struct srdma_qp *qp)
