@@ -363,13 +363,10 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	struct srdma_env *env = core->env;
 	const uint32_t at = op->begun;
 	const uint32_t len = op->sgl ? aim(op) : op->len;
-	struct srdma_mr_want want = {
-		core->leg,	    core->qpn, op->key, op->right,
-		core->keyed.holder, op->addr,  len,
-	};
+	const struct srdma_span span = { op->right, op->key, op->addr, len };
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
-	enum srdma_reason why = srdma_mr_check(&env->mrs, &want, &mr);
+	enum srdma_reason why = srdma_qp_access(op->qp, &span, &mr);
 	int err;
 
 	if (!why)

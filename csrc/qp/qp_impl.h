@@ -3,6 +3,7 @@
 #define SRDMA_QP_QP_IMPL_H
 
 #include "ledger/ledger.h"
+#include "memory/mr.h"
 #include "qp/op.h"
 #include "qp/qp.h"
 #include "base/timer.h"
@@ -56,6 +57,7 @@ struct srdma_qp_core {
 	uint32_t dmas;	/* ops ISSUED */
 	uint64_t heard; /* ns */
 	struct srdma_inbound inbound;
+	struct srdma_mr_permit permits[2]; /* of own accesses; of the peer's */
 	struct srdma_qp_epochs epochs;
 	struct srdma_account_counts counts;
 	struct srdma_pdkeys *pdkeys;

@@ -65,26 +65,17 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 
 /* RFC 5042 R6.2.1-1 */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
-				      const struct srdma_mr *mr,
-				      const struct srdma_span *span)
+				      const struct srdma_span *span,
+				      struct srdma_mr **mr)
 {
-	const struct srdma_mr_want want = {
-		srdma_qp_leg(rs->qp),
-		srdma_qp_number(rs->qp),
-		span->rkey,
-		span->right,
-		srdma_qp_keyed(rs->qp)->holder,
-		span->addr,
-		span->len,
-	};
-
-	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;
+	return span->len ? srdma_qp_access(rs->qp, span, mr)
+			 : SRDMA_REASON_NONE;
 }
 
 /* RFC 5042 R2.2.4-1, R6.2.1-2, R6.3.5-1, X4 */
 enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
-				       const struct srdma_mr *mr,
-				       const struct srdma_span *span)
+				       const struct srdma_span *span,
+				       const struct srdma_mr *mr)
 {
 	if (!span->len) /* an access to no bytes needs no rkey and no proof */
 		return SRDMA_REASON_NONE;
@@ -94,10 +85,10 @@ enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
 }
 
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
-				     const struct srdma_mr *mr,
 				     const struct srdma_span *span)
 {
-	const enum srdma_reason why = srdma_access_bounds(a->rs, mr, span);
+	struct srdma_mr *mr = NULL;
+	const enum srdma_reason why = srdma_access_bounds(a->rs, span, &mr);
 
-	return why ? why : srdma_access_permits(a, mr, span);
+	return why ? why : srdma_access_permits(a, span, mr);
 }

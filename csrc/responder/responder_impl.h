@@ -132,14 +132,6 @@ struct srdma_arrival {
 		*kept; /* its reorder entry; NULL: it was not kept */
 };
 
-/* Bytes of a region that a packet names. */
-struct srdma_span {
-	uint32_t right; /* one flag of enum srdma_access */
-	uint32_t rkey;
-	uint64_t addr;
-	uint32_t len;
-};
-
 /* responder.c: checks and executes a request at the position. Requires a free
  * op. Returns the reason to refuse the request, or NONE. */
 enum srdma_reason srdma_responder_run(const struct srdma_arrival *a);
@@ -152,19 +144,18 @@ void srdma_responder_refuse(struct srdma_responder *rs,
 void srdma_sequence_gaps(struct srdma_responder *rs,
 			 struct srdma_ack_body *ack);
 
-/* access.c. The region `mr` is looked up once per packet; NULL: none has the key.
- * Checks bounds, rights and PD of the span, not its proof. NONE for a span of 0
- * bytes. */
+/* access.c. Checks bounds, rights and PD of the span, not its proof. NONE for a span
+ * of 0 bytes; else NONE sets *mr. */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
-				      const struct srdma_mr *mr,
-				      const struct srdma_span *span);
-/* Checks the peer's right on the QP and the packet's proof, not the bounds. */
+				      const struct srdma_span *span,
+				      struct srdma_mr **mr);
+/* Checks the peer's right on the QP and the packet's proof, not the bounds. mr: of
+ * srdma_access_bounds(). */
 enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
-				       const struct srdma_mr *mr,
-				       const struct srdma_span *span);
+				       const struct srdma_span *span,
+				       const struct srdma_mr *mr);
 /* Checks both. */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
-				     const struct srdma_mr *mr,
 				     const struct srdma_span *span);
 
 /* execute.c. Add the payload to the inbound list, or a slot for the response, and

@@ -199,6 +199,76 @@ static void test_deregistered_region(void **state)
 	assert_ptr_equal(srdma_mr_find(&table, KEY), &mr);
 }
 
+/* --- permits -------------------------------------------------------------- */
+
+/* The verdict with the permit is the one without it. */
+static void expect_again(struct srdma_mr_permit *permit,
+			 struct srdma_mr_want want, enum srdma_reason reason)
+{
+	struct srdma_mr *found =
+		srdma_mr_permitted(&table, permit, want.key, want.right);
+
+	expect(want, reason);
+	if (found) {
+		assert_ptr_equal(found, &mr);
+		assert_int_equal(srdma_mr_covers(found, want.addr, want.len),
+				 reason == SRDMA_REASON_NONE);
+		return;
+	}
+	assert_int_equal(srdma_mr_permit(&table, permit, &want, &found),
+			 reason);
+}
+
+/* A permit of whole(). */
+static struct srdma_mr_permit permitted(void)
+{
+	struct srdma_mr_permit permit = { 0 };
+
+	expect_again(&permit, whole(), SRDMA_REASON_NONE);
+	assert_ptr_equal(permit.mr, &mr);
+	return permit;
+}
+
+/* RFC 5042 R6.2.1-1, R6.3.5-1, A6.3.1, A6.3.5 */
+static void test_permit_is_for_its_access(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	want.addr++;
+	expect_again(&permit, want, SRDMA_REASON_OUT_OF_BOUNDS);
+	want.len--;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	want.right = READ;
+	expect_again(&permit, want, SRDMA_REASON_NO_RIGHT);
+	want = whole();
+	want.key++;
+	expect_again(&permit, want, SRDMA_REASON_BAD_RKEY);
+	expect_again(&permit, whole(), SRDMA_REASON_NONE);
+}
+
+/* RFC 5042 A6.1.1b */
+static void test_permit_ends(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	srdma_mr_set_moving(&table, &mr, 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+	srdma_mr_rename(&table, &mr, KEY + 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+	want.key = KEY + 1;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	srdma_mr_withdraw(&table, &mr);
+	expect_again(&permit, want, SRDMA_REASON_NO_RIGHT);
+	want.right = 0;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	srdma_mr_end(&table, &mr);
+	expect_again(&permit, want, SRDMA_REASON_BAD_RKEY);
+}
+
 #define X(test) cmocka_unit_test_setup(test, setup)
 
 int main(void)
@@ -210,6 +280,8 @@ int main(void)
 		X(test_pd_and_scope),
 		X(test_scope_of_an_identity),
 		X(test_deregistered_region),
+		X(test_permit_is_for_its_access),
+		X(test_permit_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
