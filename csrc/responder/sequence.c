@@ -226,5 +226,5 @@ void srdma_sequence_gaps(struct srdma_responder *rs, struct srdma_ack_body *ack)
 	srdma_reorder_gaps(&rs->reorder, &from, &gaps);
 	ack->gaps = gaps.count;
 	ack->skips = gaps.skips;
-	memcpy(ack->gap, gaps.gap, sizeof(ack->gap));
+	memcpy(ack->gap, gaps.gap, gaps.count * sizeof(*ack->gap));
 }
