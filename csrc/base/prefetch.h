@@ -54,12 +54,11 @@ static inline void srdma_prefetch_line_write(const char *line)
 /* Prefetches all lines of [at, at + len), len > 0; write 1: for writing. */
 static inline void srdma_prefetch_lines(const void *at, size_t len, int write)
 {
-	const uintptr_t first = (uintptr_t)at / SRDMA_CACHE_LINE;
-	const uintptr_t last = ((uintptr_t)at + len - 1) / SRDMA_CACHE_LINE;
+	const uintptr_t within = (uintptr_t)at % SRDMA_CACHE_LINE;
+	char *line = (char *)(uintptr_t)at - within;
 
-	for (uintptr_t i = first; i <= last; i++) {
-		const char *line = (const char *)(i * SRDMA_CACHE_LINE);
-
+	for (char *const end = line + within + len; line < end;
+	     line += SRDMA_CACHE_LINE) {
 		if (write)
 			srdma_prefetch_line_write(line);
 		else
