@@ -43,9 +43,6 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 		.proof = p->proof,
 	};
 
-	if (!(p->flags & SRDMA_STH_PROOF))
-		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
-				 : SRDMA_REASON_NONE;
 	if (!(keyed->mode & SRDMA_MODE_MEM) || !mr->guard)
 		return SRDMA_REASON_PROOF_UNSUPPORTED;
 	if (p->flags & SRDMA_STH_HOLDER)
@@ -81,7 +78,9 @@ enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
 		return SRDMA_REASON_NONE;
 	if (!(a->rs->access & span->right))
 		return SRDMA_REASON_NO_RIGHT;
-	return prove(a, span, mr);
+	if (a->p->flags & SRDMA_STH_PROOF)
+		return prove(a, span, mr);
+	return mr->guard ? SRDMA_REASON_PROOF_REQUIRED : SRDMA_REASON_NONE;
 }
 
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
