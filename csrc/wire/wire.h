@@ -90,7 +90,8 @@ enum srdma_trait {
 	SRDMA_T_KNOWN = 1 << 16,
 };
 
-/* Traits of an opcode (enum srdma_trait); 0 if table 2.2 has no such opcode. */
+/* Traits of an opcode (enum srdma_trait), with other bits that wire.c uses; 0 if
+ * table 2.2 has no such opcode. */
 uint32_t srdma_wire_traits(uint8_t opcode);
 
 enum srdma_sth_flag {
@@ -150,7 +151,8 @@ struct srdma_packet {
 	uint8_t tag_code; /* parser only */
 	uint8_t epoch; /* 2 bits; like qpn and psn, set by parser or session */
 	uint8_t pad;
-	uint32_t traits;     /* set by the parser: srdma_wire_traits(opcode) */
+	/* srdma_wire_traits(opcode), set by parser and builder */
+	uint32_t traits;
 	uint32_t qpn;	     /* SRC QPN of the receiver */
 	uint32_t psn;	     /* low 24 bits of pn */
 	uint64_t pn;	     /* 62 bits; set by seal and open */
