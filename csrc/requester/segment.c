@@ -375,7 +375,7 @@ int srdma_segment_fetch(struct srdma_requester *rq)
 	       rq->fetch.count < SRDMA_FETCH_DEPTH && may_send(rq))
 		err = has_room(rq) ? segment(rq) : -EAGAIN;
 	starve(rq);
-	if (srdma_op_issue(rq->qp, &rq->fetch))
+	if (rq->fetch.head && srdma_op_issue(rq->qp, &rq->fetch))
 		return -EAGAIN;
 	return err == -EAGAIN ? err : 0;
 }
