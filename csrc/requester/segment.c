@@ -275,6 +275,8 @@ static int fetch_again(struct srdma_requester *rq)
 {
 	int err = 0;
 
+	if (!rq->flights.losts && !rq->chunks.wanted)
+		return 0;
 	while (!err && rq->fetch.count < SRDMA_FETCH_DEPTH) {
 		if (!srdma_op_share(rq->qp, &rq->fetch))
 			return -EAGAIN;
