@@ -326,7 +326,7 @@ int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 	uint32_t t;
 	int r;
 
-	*p = (struct srdma_packet){ 0 };
+	srdma_packet_clear(p);
 	if (len < MIN_LEN)
 		return -SRDMA_REFUSED_SHORT;
 	p->data = data;

@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "srdma/types.h"
 
@@ -172,15 +173,21 @@ struct srdma_packet {
 	uint64_t compare;
 	uint64_t original; /* AtomicAckETH: original value */
 	uint32_t imm;	   /* ImmDt, IETH: the 4 bytes read as big-endian */
-	struct srdma_ack_body ack; /* ACKNOWLEDGE only */
 	uint32_t payload_len;
 	/* Positions and lengths in the datagram, set by parser and builder. */
 	uint32_t tag_at;
 	uint32_t tag_len;
 	uint32_t payload_at;
-	const uint8_t *data;
 	uint32_t len;
+	const uint8_t *data;
+	struct srdma_ack_body ack; /* ACKNOWLEDGE only; last: see below */
 };
+
+/* Sets all fields to 0 except ack.gap, of which only ack.gaps entries are used. */
+static inline void srdma_packet_clear(struct srdma_packet *p)
+{
+	memset(p, 0, offsetof(struct srdma_packet, ack.gap));
+}
 
 /*
  * Parses a datagram (2.5) and fills *p. tag_len is the tag length of the QP's
