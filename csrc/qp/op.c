@@ -33,8 +33,7 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
-/* 1: it is charged to the account of the peer's identity. Packets that arrive
- * are not charged: a turn bounds them. */
+/* 1: it is charged to the peer's identity. A turn bounds those that arrive. */
 static int leaves(unsigned kind)
 {
 	return kind < SRDMA_OP_PLACE;
@@ -63,13 +62,9 @@ void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
 		     uint32_t n)
 {
 	struct srdma_account *a = srdma_qp_identity(qp);
-	uint64_t room;
+	const uint64_t room = n > 1 ? srdma_account_room(a, SRDMA_RES_OPS) : 0;
 
-	if (n < 2)
-		return;
-	room = srdma_account_room(a, SRDMA_RES_OPS);
-	if (n > room)
-		n = (uint32_t)room;
+	n = n < room ? n : (uint32_t)room;
 	if (n && !srdma_account_take(a, SRDMA_RES_OPS, n))
 		list->prepaid += n;
 }
@@ -242,8 +237,7 @@ static int is_local(const struct srdma_op *op)
 	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
 }
 
-/* PROOF_WRONG if the peer's access was revoked after its authorization (6.3),
- * else NONE. */
+/* PROOF_WRONG if the peer's access was revoked since its authorization (6.3). */
 static enum srdma_reason revoked(const struct srdma_op *op,
 				 const struct srdma_mr *mr)
 {
@@ -318,8 +312,7 @@ static uint32_t aim(struct srdma_op *op)
 	return part.length;
 }
 
-/* A part of the SGL that ends is the oldest one under way. Its region stays in
- * the table under its key until then. */
+/* The oldest part of the SGL under way ends, whose region has its key until then. */
 static void end_part(struct srdma_op *op, int status)
 {
 	struct srdma_qp_core *core = srdma_qp_core(op->qp);
