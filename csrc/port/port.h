@@ -144,14 +144,17 @@ struct srdma_port_ops {
 	 */
 	int (*prefetch)(struct srdma_port *port, const uint8_t **data, int n);
 	/*
-	 * Publish committed datagrams and ring doorbells. Call once per burst.
+	 * Publish committed datagrams and ring doorbells. Call once per burst,
+	 * after its polls: a poll that did not fill ev may be followed by one
+	 * that returns 0 without looking, until flush.
 	 */
 	void (*flush)(struct srdma_port *port);
 
 	/*
 	 * Take a private DMA-able buffer. NULL: the pool is empty. Wire: may be
-	 * NULL like buf_free; a port may receive nothing while datagrams that
-	 * it handed up were not put back.
+	 * NULL like buf_free. A port may receive nothing while datagrams that
+	 * it handed up were not put back, although fd stays readable: they MUST
+	 * be put back before the next arm.
 	 */
 	struct srdma_buf *(*buf_get)(struct srdma_port *port);
 	void (*buf_put)(struct srdma_buf *buf);

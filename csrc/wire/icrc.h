@@ -43,8 +43,9 @@ void srdma_icrc_init(struct srdma_icrc *c, const struct sockaddr *from,
 /*
  * Computes the ICRC of a packet of len bytes, SRDMA_BTH_LEN <= len <= 65000. A
  * packet as long as the one before takes less time. The packet has another byte
- * during the call, and its own bytes afterwards. out: the 4 bytes that follow
- * the packet.
+ * during the call, and its own bytes afterwards: it MUST be in writable memory
+ * that no other thread, process or device reads or writes during the call. out:
+ * the 4 bytes that follow the packet.
  */
 void srdma_icrc_compute(struct srdma_icrc *c, uint8_t *packet, uint32_t len,
 			uint8_t out[SRDMA_ICRC_LEN]);

@@ -64,6 +64,12 @@ static int udp_arm(struct srdma_port *port)
 	return srdma_udp_receive_waiting(p) || srdma_udp_send_waiting(p);
 }
 
+static void udp_flush(struct srdma_port *port)
+{
+	srdma_udp_send_flush(port);
+	srdma_udp_receive_end_turn(srdma_udp_port_of(port));
+}
+
 static void udp_disarm(struct srdma_port *port)
 {
 	(void)port;
@@ -74,7 +80,7 @@ static const struct srdma_port_ops udp_ops = {
 	.reserve = srdma_udp_send_reserve,
 	.commit = srdma_udp_send_commit,
 	.commit_bare = srdma_udp_send_commit_bare,
-	.flush = srdma_udp_send_flush,
+	.flush = udp_flush,
 	.buf_put = srdma_udp_receive_put,
 	.connect = srdma_udp_conn_connect,
 	.keep = srdma_udp_conn_keep,

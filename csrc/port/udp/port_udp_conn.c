@@ -35,7 +35,8 @@ int srdma_udp_addr_same(const union srdma_udp_addr *a,
 }
 
 /*
- * Only conns of peers whose packets verified stay in a bucket, so an attacker
+ * Only conns of peers whose packets verified stay in a bucket, and the PASSING
+ * conn of one sender while its datagrams follow each other, so an attacker
  * cannot lengthen a chain. The hash need not be keyed.
  */
 static struct srdma_udp_conn **bucket(struct srdma_udp_port *port,

@@ -83,11 +83,12 @@ struct srdma_udp_rx {
 			     last */
 	uint32_t most;	  /* datagrams in the longest train since the last
 			     recvmmsg, 1..BURST */
-	uint8_t dry;	  /* the last recvmmsg emptied the socket, and no poll
-			     said so yet */
+	uint8_t dry;	  /* the last recvmmsg of this turn got less than it
+			     asked for, and no poll said so yet */
 };
 
-/* Ring of datagrams to send; head and tail run freely and wrap. */
+/* Ring of datagrams to send. head and tail count datagrams, modulo 2^32, from the
+ * last time on that the ring was empty. */
 struct srdma_udp_tx {
 	struct mmsghdr msg[SRDMA_UDP_SLOTS]; /* of the present sendmmsg */
 	union srdma_udp_control control[SRDMA_UDP_SLOTS];
@@ -179,6 +180,8 @@ void srdma_udp_receive_init(struct srdma_udp_port *port);
 int srdma_udp_receive_poll(struct srdma_port *port, struct srdma_event *ev,
 			   int n);
 void srdma_udp_receive_put(struct srdma_buf *buf);
+/* The next poll is of another turn, in which datagrams may have arrived. */
+void srdma_udp_receive_end_turn(struct srdma_udp_port *port);
 /* 1 if there are events that the socket's descriptor does not signal. */
 int srdma_udp_receive_waiting(const struct srdma_udp_port *port);
 

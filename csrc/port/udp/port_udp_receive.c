@@ -1,5 +1,6 @@
 #include "port/udp/port_udp_impl.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { REFILLS = 4 }; /* recvmmsg calls per poll */
@@ -45,6 +46,7 @@ void srdma_udp_receive_put(struct srdma_buf *buf)
 {
 	struct srdma_udp_rx *rx = &srdma_udp_port_of(buf->port)->rx;
 
+	assert(rx->held);
 	buf->next = rx->free;
 	rx->free = buf;
 	rx->held--;
@@ -103,8 +105,8 @@ static void advance(struct srdma_udp_rx *rx, uint32_t len)
 /*
  * Returns 1 if there are datagrams to process. The number of messages follows
  * the length of the trains before, so that few datagrams wait here. A call that
- * got fewer messages than it asked for emptied the socket: the next one is left
- * out.
+ * got fewer messages than it asked for emptied the socket, or met an error of it:
+ * the next one is left out, unless it is of another turn.
  */
 static int refill(struct srdma_udp_port *port)
 {
@@ -253,6 +255,11 @@ int srdma_udp_receive_poll(struct srdma_port *base, struct srdma_event *ev,
 		told += r > 0;
 	}
 	return told;
+}
+
+void srdma_udp_receive_end_turn(struct srdma_udp_port *port)
+{
+	port->rx.dry = 0;
 }
 
 int srdma_udp_receive_waiting(const struct srdma_udp_port *port)

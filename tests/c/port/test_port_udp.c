@@ -528,6 +528,43 @@ static void test_socket_is_read_once_per_burst(void **state)
 	assert_int_equal(kernel.receives, 4);
 }
 
+/* Datagrams of the next turn are not missed, although this turn's poll had no
+ * room left to find the socket empty. */
+static void test_next_turn_reads_the_socket_again(void **state)
+{
+	struct udp_world *w = *state;
+
+	for (uint32_t turn = 0; turn < 3; turn++) {
+		stranger_says(w, w->stranger, &w->stranger_at, turn);
+		take_one(w, turn);
+		flush(w->b);
+	}
+}
+
+/* A sender's conn ends in its turn while the next datagram waits: the datagram
+ * gets another conn, and no place in the table is lost. */
+static void test_conn_closed_before_the_next_datagram(void **state)
+{
+	struct udp_world *w = *state;
+	const uint32_t places = places_left(w->b);
+
+	for (uint32_t i = 0; i < 4; i++)
+		stranger_says(w, w->stranger, &w->stranger_at, i);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct srdma_udp_conn *c = take_one(w, i);
+
+		expect_sender(c, &w->stranger_at);
+		if (i == 3)
+			break;
+		assert_int_equal(w->b->ops->keep(&c->base), 0);
+		w->b->ops->close(&c->base);
+		assert_int_equal(places_left(w->b), places);
+	}
+	assert_int_equal(places_left(w->b), places - 1);
+	assert_int_equal(world_poll(w, w->b), 0);
+	assert_int_equal(places_left(w->b), places);
+}
+
 static void test_sleep_and_wake(void **state)
 {
 	struct udp_world *w = *state;
@@ -664,6 +701,8 @@ int main(void)
 		OVER_IPV4(test_datagram_refused_by_kernel_is_lost),
 		OVER_IPV4(test_held_datagram_keeps_others_back),
 		OVER_IPV4(test_socket_is_read_once_per_burst),
+		OVER_IPV4(test_next_turn_reads_the_socket_again),
+		OVER_IPV4(test_conn_closed_before_the_next_datagram),
 		OVER_IPV4(test_sleep_and_wake),
 		OVER_IPV4(test_illegal_addresses_are_refused),
 	};
