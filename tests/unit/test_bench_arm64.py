@@ -54,5 +54,17 @@ def test_each_provider_and_payload_is_measured(
     assert "| nic aead | 7,000 |" in results.read_text()
 
 
+def test_one_rung_is_counted_alone(emulator: Path, tmp_path: Path) -> None:
+    fake = emulator.with_name("qemu-aarch64")
+    fake.write_text(FAKE.replace("{text}", '{"rungs": [{"name": "suite", "instructions": 5}]}'))
+    results = tmp_path / "page.md"
+    arguments = [str(tmp_path / "ladder"), str(tmp_path / "c.so"), "--results", str(results)]
+    arm64.main([*arguments, "--rung", "suite"])
+    words = emulator.read_text().splitlines()
+    assert {words[i + 1] for i, word in enumerate(words) if word == "--rung"} == {"suite"}
+    assert "| suite | 5 | 5 | 5 | 5 |" in results.read_text()
+    assert "P13" in results.read_text() and "| nic none" not in results.read_text()
+
+
 def test_rungs_of_a_run_fit_into_its_options() -> None:
     assert max(map(len, arm64.RUNGS)) <= 16

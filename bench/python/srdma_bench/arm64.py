@@ -1,6 +1,6 @@
 """Instructions per call and per message on ARM, counted by qemu-user (`make bench-arm64`).
 
-    python -m srdma_bench.arm64 LADDER PLUGIN [--results FILE]
+    python -m srdma_bench.arm64 LADDER PLUGIN [--rung NAME ...] [--results FILE]
 
 LADDER is the program bench/ladder for aarch64, PLUGIN the shared object of bench/arm64/count.c.
 This module needs the standard library only.
@@ -56,9 +56,11 @@ def count(ladder: Path, plugin: Path, *words: str) -> Counts:
     return {rung["name"]: rung["instructions"] for rung in json.loads(done.stdout)["rungs"]}
 
 
-def column(ladder: Path, plugin: Path, provider: str, payload: int) -> Counts:
+def column(
+    ladder: Path, plugin: Path, provider: str, payload: int, rungs: Sequence[Sequence[str]] = RUNGS
+) -> Counts:
     found: Counts = {}
-    for names in RUNGS:
+    for names in rungs:
         words = [word for name in names for word in ("--rung", name)]
         found |= count(ladder, plugin, "--provider", provider, "--payload", str(payload), *words)
     return found
@@ -75,11 +77,14 @@ def page(columns: Mapping[tuple[str, int], Counts]) -> str:
     rows += ["", "Goals (P13):", "", "| rung | payload | goal | provider | instructions |"]
     rows.append("|---|---|---|---|---|")
     for name, payload, most in GOALS:
-        best, provider = min(
+        counted = [
             (counts[name], provider)
             for (provider, size), counts in columns.items()
-            if size == payload
-        )
+            if size == payload and name in counts
+        ]
+        if not counted:
+            continue
+        best, provider = min(counted)
         rows.append(f"| {name} | {payload} B | {most:,} | {provider} | {best:,.0f} |")
     return "\n".join(rows) + "\n"
 
@@ -88,11 +93,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="srdma_bench.arm64")
     parser.add_argument("ladder", type=Path)
     parser.add_argument("plugin", type=Path)
+    parser.add_argument("--rung", action="append", help="count this rung only (default: all)")
     parser.add_argument("--results", type=Path, help="also write the page to this file")
     options = parser.parse_args(arguments)
     ladder, plugin = options.ladder.resolve(), options.plugin.resolve()
+    rungs: Sequence[Sequence[str]] = [options.rung] if options.rung else RUNGS
     text = page({
-        (provider, payload): column(ladder, plugin, provider, payload)
+        (provider, payload): column(ladder, plugin, provider, payload, rungs)
         for provider in PROVIDERS
         for payload in PAYLOADS
     })  # fmt: skip
