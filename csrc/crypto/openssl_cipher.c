@@ -53,6 +53,22 @@ static void take(struct srdma_openssl_cipher *c, const OSSL_DISPATCH *f)
 	}
 }
 
+/* The only entry of the list with this name; NULL if there is none, or if there
+ * are several. */
+static const OSSL_ALGORITHM *only(const OSSL_ALGORITHM *list, const char *name)
+{
+	const OSSL_ALGORITHM *found = NULL;
+
+	for (; list && list->algorithm_names; list++) {
+		if (!has_name(list->algorithm_names, name))
+			continue;
+		if (found)
+			return NULL;
+		found = list;
+	}
+	return found;
+}
+
 /* Takes the functions of the algorithm from the cipher's provider. Returns 1 if
  * all are there. */
 static int find(struct srdma_openssl_cipher *c, const char *algorithm)
@@ -61,12 +77,9 @@ static int find(struct srdma_openssl_cipher *c, const char *algorithm)
 	int no_store = 0;
 	const OSSL_ALGORITHM *list =
 		OSSL_PROVIDER_query_operation(p, OSSL_OP_CIPHER, &no_store);
-	const OSSL_ALGORITHM *a = list;
+	const OSSL_ALGORITHM *a = only(list, algorithm);
 
-	while (a && a->algorithm_names &&
-	       !has_name(a->algorithm_names, algorithm))
-		a++;
-	if (a && a->algorithm_names)
+	if (a)
 		take(c, a->implementation);
 	OSSL_PROVIDER_unquery_operation(p, OSSL_OP_CIPHER, list);
 	return c->new_ctx && c->free_ctx && c->init[SRDMA_SUITE_SEAL] &&
@@ -123,17 +136,17 @@ static int begin(struct srdma_openssl_cipher *c, enum srdma_suite_use use,
 }
 
 int srdma_openssl_cipher_begin(struct srdma_openssl_cipher *c,
-			       const uint8_t *nonce, const uint8_t *tag,
-			       size_t tag_len)
+			       enum srdma_suite_use use, const uint8_t *nonce,
+			       const uint8_t *tag, size_t tag_len)
 {
 	uint8_t expected[EVP_MAX_BLOCK_LENGTH]; /* parameters are not const */
 
-	if (!tag)
-		return begin(c, SRDMA_SUITE_SEAL, nonce, NULL);
-	if (tag_len > sizeof(expected))
+	if (use == SRDMA_SUITE_SEAL)
+		return begin(c, use, nonce, NULL);
+	if (!tag || tag_len > sizeof(expected))
 		return -EIO;
 	memcpy(expected, tag, tag_len);
-	return begin(c, SRDMA_SUITE_OPEN, nonce,
+	return begin(c, use, nonce,
 		     (const OSSL_PARAM[]){
 			     OSSL_PARAM_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG,
 						     expected, tag_len),
@@ -162,6 +175,12 @@ int srdma_openssl_cipher_text(struct srdma_openssl_cipher *c, uint8_t *out,
 
 int srdma_openssl_cipher_end(struct srdma_openssl_cipher *c, uint8_t *out,
 			     size_t room, size_t *done)
+{
+	return c->final(c->ctx, out, done, room) == 1 ? 0 : -EIO;
+}
+
+int srdma_openssl_cipher_judge(struct srdma_openssl_cipher *c, uint8_t *out,
+			       size_t room, size_t *done)
 {
 	return c->final(c->ctx, out, done, room) == 1 ? 0 : -EBADMSG;
 }

@@ -30,7 +30,8 @@ struct srdma_openssl_cipher {
 /*
  * Makes a context without a key. Returns 0, -ENOMEM, or -EIO: OpenSSL has no
  * cipher of the row's algorithm, its sizes are not the row's, or its provider
- * lacks one of the functions. On failure c is all zero.
+ * lacks one of the functions, or has several algorithms of this name, of which
+ * EVP does not tell the one that it selected. On failure c is all zero.
  */
 int srdma_openssl_cipher_create(struct srdma_openssl_cipher *c,
 				const struct srdma_suite *s);
@@ -44,12 +45,14 @@ int srdma_openssl_cipher_key(struct srdma_openssl_cipher *c,
 			     enum srdma_suite_use use, const uint8_t *key);
 
 /*
- * Begins a packet. tag: for opening, the tag_len bytes that the packet's tag is
- * compared with; NULL for sealing. Returns 0 or -EIO.
+ * Begins a packet in the direction for which the key was set. tag: for opening,
+ * the tag_len bytes that the packet's tag is compared with; unused for sealing.
+ * Returns 0 or -EIO: also for a packet to open without a tag, which a provider
+ * would not compare with anything.
  */
 int srdma_openssl_cipher_begin(struct srdma_openssl_cipher *c,
-			       const uint8_t *nonce, const uint8_t *tag,
-			       size_t tag_len);
+			       enum srdma_suite_use use, const uint8_t *nonce,
+			       const uint8_t *tag, size_t tag_len);
 
 /* Adds associated data, in pieces of any length. Returns 0 or -EIO. */
 int srdma_openssl_cipher_add(struct srdma_openssl_cipher *c, const uint8_t *ad,
@@ -61,12 +64,20 @@ int srdma_openssl_cipher_text(struct srdma_openssl_cipher *c, uint8_t *out,
 			      size_t *done, const uint8_t *in, size_t len);
 
 /*
- * Ends a packet: writes the text that was held back to out, which has room for
- * `room` bytes, and computes or compares the tag. *done: bytes written. Returns
- * 0, or -EBADMSG if the provider refuses, as it does for a wrong tag.
+ * Ends a packet that is sealed: writes the text that was held back to out, which
+ * has room for `room` bytes, and computes the tag. *done: bytes written. Returns
+ * 0 or -EIO.
  */
 int srdma_openssl_cipher_end(struct srdma_openssl_cipher *c, uint8_t *out,
 			     size_t room, size_t *done);
+
+/*
+ * Ends a packet that is opened, as srdma_openssl_cipher_end(), and compares the
+ * tag. Returns 0, or -EBADMSG if the provider refuses, as it does for a wrong
+ * tag.
+ */
+int srdma_openssl_cipher_judge(struct srdma_openssl_cipher *c, uint8_t *out,
+			       size_t room, size_t *done);
 
 /* The tag of the packet that was sealed last. Returns 0 or -EIO. */
 int srdma_openssl_cipher_tag(struct srdma_openssl_cipher *c, uint8_t *tag,

@@ -72,28 +72,36 @@ static int aead_forget(struct srdma_suite_ctx *c)
 	return srdma_openssl_cipher_key(&c->cipher, SRDMA_SUITE_SEAL, zero);
 }
 
+static int end(struct srdma_openssl_cipher *c, enum srdma_suite_use use,
+	       uint8_t *out, size_t room, size_t *done)
+{
+	return use == SRDMA_SUITE_OPEN
+		       ? srdma_openssl_cipher_judge(c, out, room, done)
+		       : srdma_openssl_cipher_end(c, out, room, done);
+}
+
 /* Processes a packet up to its tag. out NULL: the text is more associated data.
  * tag: as srdma_openssl_cipher_begin(). 0, -EIO, or -EBADMSG if OpenSSL refuses
- * at the end. */
-static int process(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
-		   uint8_t *out, const uint8_t *tag)
+ * the tag of a packet to open. */
+static int process(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		   const struct srdma_suite_io *io, uint8_t *out,
+		   const uint8_t *tag)
 {
 	struct srdma_openssl_cipher *cipher = &c->cipher;
 	uint8_t nothing[EVP_MAX_BLOCK_LENGTH];
 	size_t done = 0, rest;
 	int r;
 
-	if (srdma_openssl_cipher_begin(cipher, io->nonce, tag, c->tag_len) ||
+	if (srdma_openssl_cipher_begin(cipher, use, io->nonce, tag,
+				       c->tag_len) ||
 	    srdma_openssl_cipher_add(cipher, io->ad, io->ad_len) ||
 	    (out ? srdma_openssl_cipher_text(cipher, out, &done, io->in,
 					     io->in_len)
 		 : srdma_openssl_cipher_add(cipher, io->in, io->in_len)))
 		return -EIO;
 	if (!out)
-		return srdma_openssl_cipher_end(cipher, nothing,
-						sizeof(nothing), &rest);
-	r = srdma_openssl_cipher_end(cipher, out + done, io->in_len - done,
-				     &rest);
+		return end(cipher, use, nothing, sizeof(nothing), &rest);
+	r = end(cipher, use, out + done, io->in_len - done, &rest);
 	return !r && done + rest != io->in_len ? -EIO : r;
 }
 
@@ -101,7 +109,7 @@ static int seal_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     uint8_t *out, uint8_t *tag)
 {
 	if (c->use == SRDMA_SUITE_SEAL && srdma_suite_complete(io) &&
-	    !process(c, io, out, NULL) &&
+	    !process(c, SRDMA_SUITE_SEAL, io, out, NULL) &&
 	    !srdma_openssl_cipher_tag(&c->cipher, tag, c->tag_len))
 		return 0;
 	if (out)
@@ -115,7 +123,7 @@ static int open_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	int r = -EIO;
 
 	if (c->use == SRDMA_SUITE_OPEN && srdma_suite_complete(io))
-		r = process(c, io, out, tag);
+		r = process(c, SRDMA_SUITE_OPEN, io, out, tag);
 	if (r && out)
 		srdma_wipe(out, io->in_len);
 	return r;

@@ -207,8 +207,9 @@ FAULT(srdma_openssl_cipher_key, int,
       (struct srdma_openssl_cipher *c, enum srdma_suite_use use,
        const uint8_t *key), (c, use, key), -EIO, 0)
 FAULT(srdma_openssl_cipher_begin, int,
-      (struct srdma_openssl_cipher *c, const uint8_t *nonce, const uint8_t *tag,
-       size_t tag_len), (c, nonce, tag, tag_len), -EIO, 0)
+      (struct srdma_openssl_cipher *c, enum srdma_suite_use use,
+       const uint8_t *nonce, const uint8_t *tag, size_t tag_len),
+      (c, use, nonce, tag, tag_len), -EIO, 0)
 FAULT(srdma_openssl_cipher_add, int,
       (struct srdma_openssl_cipher *c, const uint8_t *ad, size_t len),
       (c, ad, len), -EIO, 0)
@@ -216,6 +217,9 @@ FAULT(srdma_openssl_cipher_text, int,
       (struct srdma_openssl_cipher *c, uint8_t *out, size_t *done,
        const uint8_t *in, size_t len), (c, out, done, in, len), -EIO, 0)
 FAULT(srdma_openssl_cipher_end, int,
+      (struct srdma_openssl_cipher *c, uint8_t *out, size_t room, size_t *done),
+      (c, out, room, done), -EIO, 0)
+FAULT(srdma_openssl_cipher_judge, int,
       (struct srdma_openssl_cipher *c, uint8_t *out, size_t room, size_t *done),
       (c, out, room, done), -EBADMSG, 0)
 FAULT(srdma_openssl_cipher_tag, int,
