@@ -22,7 +22,7 @@ static int openssl_create(struct srdma_provider **out)
 	return 0;
 }
 
-/* In order of preference: the fastest first, the portable one last. */
+/* In order of preference; the portable one is the last. */
 static const struct kind kinds[] = {
 #ifdef SRDMA_HAVE_IPSECMB
 	{ "ipsec-mb", srdma_ipsecmb_create, NULL },

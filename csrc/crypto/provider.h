@@ -34,8 +34,9 @@ srdma_provider_own(const struct srdma_provider_row *rows, unsigned n,
 
 /*
  * Creates a provider by name: "openssl", "ipsec-mb" (x86-64), "nettle", the last
- * two if built with their headers; or NULL for the fastest that runs on this
- * CPU. Runs the self-test of its rows.
+ * two if built with their headers; or NULL for the first in the order of
+ * docs/architecture.md, *Crypto providers*, that suits this CPU. Runs the
+ * self-test of its rows.
  * Returns 0 (*out NULL: OpenSSL), -ENOENT (this build has no such provider),
  * -ENOTSUP (the CPU lacks a required feature), -ENOMEM, or -EIO (a known-answer
  * test failed: the machine or the library is faulty).

@@ -2,6 +2,8 @@
 
 #ifdef __aarch64__
 #include <asm/hwcap.h>
+#include <dlfcn.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #endif
 
@@ -37,11 +39,21 @@ int srdma_nettle_create(struct srdma_provider **out)
 }
 
 #ifdef __aarch64__
+/* 1 if the library is a "fat" build of 3.8 or later. Such a build has code for
+ * the CPU's instructions, under these names, and selects it by AT_HWCAP. Other
+ * builds have code with tables, or do not tell. */
+static int is_fat(void)
+{
+	return dlsym(RTLD_DEFAULT, "_nettle_aes128_encrypt_arm64") &&
+	       dlsym(RTLD_DEFAULT, "_nettle_ghash_update_arm64");
+}
+
 int srdma_nettle_suits(void)
 {
 	const unsigned long need = HWCAP_AES | HWCAP_PMULL;
 
-	return (getauxval(AT_HWCAP) & need) == need;
+	return (getauxval(AT_HWCAP) & need) == need && is_fat() &&
+	       !secure_getenv("NETTLE_FAT_OVERRIDE");
 }
 #else
 int srdma_nettle_suits(void)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <nettle/nettle-meta.h>
 
@@ -13,6 +14,7 @@ enum { LONG_KEY = 32 };
 
 struct srdma_suite_ctx {
 	const struct nettle_mac *lib;
+	nettle_set_key_func *set_key;
 	enum srdma_suite_use use;
 	uint32_t tag_len;
 	_Alignas(16) uint8_t state[]; /* lib->context_size bytes */
@@ -32,7 +34,7 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
 	c->tag_len = k->tag_len;
-	c->lib->set_key(c->state, k->key);
+	c->set_key(c->state, k->key);
 	c->use = k->use;
 	return 0;
 }
@@ -47,18 +49,22 @@ static int forget(struct srdma_suite_ctx *c)
 static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		  const struct srdma_suite_key *k)
 {
-	const struct nettle_mac *lib = k->suite->key_len == LONG_KEY
-					       ? &nettle_cmac_aes256
-					       : &nettle_cmac_aes128;
+	const int is_long = k->suite->key_len == LONG_KEY;
+	const struct nettle_mac *lib =
+		is_long ? &nettle_cmac_aes256 : &nettle_cmac_aes128;
 	struct srdma_suite_ctx *c;
 	int r;
 
 	(void)p;
 	*ctx = NULL;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
 	c = calloc(1, sizeof(*c) + lib->context_size);
 	if (!c)
 		return -ENOMEM;
 	c->lib = lib;
+	c->set_key =
+		is_long ? srdma_nettle_key_cmac256 : srdma_nettle_key_cmac128;
 	r = again(c, k);
 	if (r) {
 		destroy(c);
@@ -68,7 +74,8 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-/* MAC of ad | in. The end of a message begins the next one. */
+/* MAC of ad | in at full length: of a shorter one Nettle keeps the full one in
+ * its context. The end of a message begins the next one. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {
@@ -77,14 +84,20 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	c->lib->update(c->state, io->ad_len, io->ad);
 	if (io->in_len)
 		c->lib->update(c->state, io->in_len, io->in);
-	c->lib->digest(c->state, c->tag_len, code);
+	c->lib->digest(c->state, c->lib->digest_size, code);
 	return 0;
 }
 
 static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		    uint8_t *tag)
 {
-	return compute(c, SRDMA_SUITE_SEAL, io, tag);
+	uint8_t code[SRDMA_MAX_TAG];
+	const int r = compute(c, SRDMA_SUITE_SEAL, io, code);
+
+	if (!r)
+		memcpy(tag, code, c->tag_len);
+	srdma_wipe(code, sizeof(code));
+	return r;
 }
 
 static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,

@@ -16,6 +16,7 @@
 
 #ifdef __aarch64__
 #include <asm/hwcap.h>
+#include <dlfcn.h>
 #include <sys/auxv.h>
 #endif
 
@@ -183,7 +184,7 @@ static void test_illegal_calls_are_refused(void **state)
 	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++) {
 		const struct srdma_suite_verbs *verbs =
 			srdma_provider_verbs(p, s);
-		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 15, key };
+		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 0, key };
 		struct srdma_suite_ctx *ctx;
 		uint8_t out[16], tag[SRDMA_MAX_TAG] = { 0 }, nonce[16] = { 0 };
 		const struct srdma_suite_io io = {
@@ -193,8 +194,10 @@ static void test_illegal_calls_are_refused(void **state)
 		if (verbs == s->verbs)
 			continue;
 		own++;
-		assert_int_equal(verbs->create(&ctx, p, &k), -EINVAL);
-		assert_null(ctx);
+		for (; k.tag_len <= 15; k.tag_len += 15) {
+			assert_int_equal(verbs->create(&ctx, p, &k), -EINVAL);
+			assert_null(ctx);
+		}
 		k.tag_len = s->tag_len;
 		assert_int_equal(verbs->create(&ctx, p, &k), 0);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
@@ -204,6 +207,8 @@ static void test_illegal_calls_are_refused(void **state)
 		assert_int_equal(verbs->again(ctx, &k), 0);
 		assert_int_equal(verbs->seal(ctx, &io, tag), -EIO);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EBADMSG);
+		k.tag_len = 0;
+		assert_int_equal(verbs->again(ctx, &k), -EINVAL);
 		assert_int_equal(verbs->forget(ctx), 0);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
 		verbs->destroy(ctx);
@@ -237,6 +242,29 @@ static void check_lacking(const struct srdma_suite *s, struct srdma_provider *p,
 		assert_memory_equal(io->out, wiped, io->in_len);
 }
 
+/* A packet is not opened without a tag, not even one that is sealed by the same
+ * key: OpenSSL, asked to open without a tag, seals. */
+static void check_no_tag(const struct srdma_suite *s, struct srdma_provider *p)
+{
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	static const uint8_t wiped[32];
+	static struct packet x;
+	struct srdma_suite_ctx *ctx;
+	struct srdma_suite_io io;
+
+	random_packet(&x, s);
+	x.in_len = sizeof(wiped);
+	seal(s, p, &x);
+	ctx = keyed(s, p, &x, SRDMA_SUITE_OPEN);
+	io = (struct srdma_suite_io){ x.nonce,	x.ad,
+				      x.ad_len, is_aead(s) ? x.out[!p] : x.in,
+				      x.in_len, x.out[!!p] };
+	assert_int_equal(verbs->open(ctx, &io, NULL), -EIO);
+	if (is_aead(s))
+		assert_memory_equal(io.out, wiped, sizeof(wiped));
+	verbs->destroy(ctx);
+}
+
 /* OpenSSL, without a provider, generates a nonce if there is none, and
  * authenticates a text that has no output. */
 static void test_missing_fields_are_refused(void **state)
@@ -254,6 +282,7 @@ static void test_missing_fields_are_refused(void **state)
 		};
 		const int n = is_aead(s) ? 4 : 3; /* a MAC has no output text */
 
+		check_no_tag(s, *state);
 		if (!s->iv_len)
 			continue;
 		for (int row = 0; row < n; row++)
@@ -324,20 +353,79 @@ static void test_unknown_algorithm_is_refused(void **state)
 	srdma_provider_destroy(p);
 }
 
-/* The name of the provider that this CPU gets if no name is given. */
 #ifdef __aarch64__
-static const char *default_name(void)
+/* Calls of Nettle's key schedule, which reads a table at secret addresses. The
+ * library calls this function in place of its own. */
+static unsigned from_table;
+
+void _nettle_aes_set_key(unsigned n, unsigned words, uint32_t *round_keys,
+			 const uint8_t *key);
+void _nettle_aes_set_key(unsigned n, unsigned words, uint32_t *round_keys,
+			 const uint8_t *key)
+{
+	void (*usual)(unsigned, unsigned, uint32_t *, const uint8_t *) =
+		dlsym(RTLD_NEXT, "_nettle_aes_set_key");
+
+	from_table++;
+	usual(n, words, round_keys, key);
+}
+
+static int has_instructions(void)
 {
 	const unsigned long need = HWCAP_AES | HWCAP_PMULL;
+
+	return (getauxval(AT_HWCAP) & need) == need;
+}
+
+static unsigned calls_of_table(struct srdma_provider *p)
+{
+	const unsigned before = from_table;
+
+	for (unsigned i = 0; srdma_suite_at(i); i++)
+		assert_int_equal(srdma_suite_selftest(srdma_suite_at(i), p), 0);
+	return from_table - before;
+}
+
+static void test_keys_are_set_without_tables(void **state)
+{
+	void (*set)(void *, const uint8_t *) =
+		dlsym(RTLD_DEFAULT, "nettle_aes128_set_encrypt_key");
+	uint32_t round_keys[44];
+
+	if (!set || !has_instructions())
+		skip();
+	set(round_keys, (const uint8_t *)"a key of 16 byte");
+	assert_int_equal(from_table, 1); /* the call is counted */
+	assert_int_equal(calls_of_table(*state), 0);
+}
+
+/* The name of the provider that this CPU gets if no name is given. */
+static const char *default_name(void)
+{
 	struct srdma_provider *p;
 
-	if ((getauxval(AT_HWCAP) & need) != need ||
+	if (!has_instructions() || getenv("NETTLE_FAT_OVERRIDE") ||
+	    !dlsym(RTLD_DEFAULT, "_nettle_aes128_encrypt_arm64") ||
 	    srdma_provider_create(&p, "nettle"))
 		return "openssl";
 	srdma_provider_destroy(p);
 	return "nettle";
 }
+
+/* Nettle was told at its start which instructions to use: maybe none. */
+static void test_nettle_without_instructions_is_no_default(void **state)
+{
+	struct srdma_provider *p;
+
+	(void)state;
+	setenv("NETTLE_FAT_OVERRIDE", "none", 1);
+	assert_int_equal(srdma_provider_create(&p, NULL), 0);
+	assert_string_equal(srdma_provider_name(p), "openssl");
+	srdma_provider_destroy(p);
+	unsetenv("NETTLE_FAT_OVERRIDE");
+}
 #else
+/* The name of the provider that this CPU gets if no name is given. */
 static const char *default_name(void)
 {
 	struct srdma_provider *p;
@@ -383,6 +471,9 @@ static int run(const char *name)
 		cmocka_unit_test_prestate(test_new_keys_apply_to_all_lengths,
 					  p),
 		cmocka_unit_test_prestate(test_random_packets_equal_openssl, p),
+#ifdef __aarch64__
+		cmocka_unit_test_prestate(test_keys_are_set_without_tables, p),
+#endif
 	};
 	r = cmocka_run_group_tests_name(name, tests, NULL, NULL);
 	srdma_provider_destroy(p);
@@ -393,6 +484,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_provider_names),
+#ifdef __aarch64__
+		cmocka_unit_test(
+			test_nettle_without_instructions_is_no_default),
+#endif
 		cmocka_unit_test(test_missing_fields_are_refused),
 		cmocka_unit_test(test_new_keys_apply_to_all_lengths),
 		cmocka_unit_test(test_unknown_algorithm_is_refused),
