@@ -1,8 +1,8 @@
 /*
  * bench/ladder: the cost of each layer per packet, in ns and cycles, or in
  * instructions. All rungs run in turn, round after round, so that noise of the
- * machine affects them equally. The median of the rounds is printed, with the quartiles as its
- * spread.
+ * machine affects them equally. The median of the rounds is printed, with the
+ * quartiles as its spread.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -229,6 +229,15 @@ static void print_json(const struct shape *s, double per_tick)
 	printf("]}\n");
 }
 
+static const struct srdma_suite *aead(const char *name)
+{
+	const struct srdma_suite *s = srdma_suite_by_name(name);
+
+	if (!s || !s->answer->out)
+		refuse("--suite", name, "an AEAD");
+	return s;
+}
+
 static void take(struct shape *s, int opt, int *rounds)
 {
 	long n = 0;
@@ -241,9 +250,7 @@ static void take(struct shape *s, int opt, int *rounds)
 		s->payload = (uint32_t)n;
 		break;
 	case 's':
-		s->suite = srdma_suite_by_name(optarg);
-		if (!s->suite || !s->suite->answer->out)
-			refuse("--suite", optarg, "an AEAD");
+		s->suite = aead(optarg);
 		break;
 	case 'P':
 		r = srdma_provider_create(&s->provider, optarg);
