@@ -71,55 +71,33 @@ static int expanded(uint32_t *w, unsigned n, const uint8_t *key)
 }
 #endif
 
-static void key128(struct aes128_ctx *c, const uint8_t *key)
-{
-	if (!expanded(c->keys, AES128_KEY_SIZE / 4, key))
-		aes128_set_encrypt_key(c, key);
-}
+/* Nettle has types and functions for each length of a key, in bits. */
+#define AES(bits)                                                              \
+	static void key##bits(struct aes##bits##_ctx *c, const uint8_t *key)   \
+	{                                                                      \
+		if (!expanded(c->keys, AES##bits##_KEY_SIZE / 4, key))         \
+			aes##bits##_set_encrypt_key(c, key);                   \
+	}
+#define GCM(bits)                                                              \
+	void srdma_nettle_key_gcm##bits(void *ctx, const uint8_t *key)         \
+	{                                                                      \
+		struct gcm_aes##bits##_ctx *c = ctx;                           \
+                                                                               \
+		GCM_SET_KEY(c, key##bits, aes##bits##_encrypt, key);           \
+	}
+#define CMAC(bits)                                                             \
+	void srdma_nettle_key_cmac##bits(void *ctx, const uint8_t *key)        \
+	{                                                                      \
+		struct cmac_aes##bits##_ctx *c = ctx;                          \
+                                                                               \
+		CMAC128_SET_KEY(c, key##bits, aes##bits##_encrypt, key);       \
+	}
 
-static void key192(struct aes192_ctx *c, const uint8_t *key)
-{
-	if (!expanded(c->keys, AES192_KEY_SIZE / 4, key))
-		aes192_set_encrypt_key(c, key);
-}
-
-static void key256(struct aes256_ctx *c, const uint8_t *key)
-{
-	if (!expanded(c->keys, AES256_KEY_SIZE / 4, key))
-		aes256_set_encrypt_key(c, key);
-}
-
-void srdma_nettle_key_gcm128(void *ctx, const uint8_t *key)
-{
-	struct gcm_aes128_ctx *c = ctx;
-
-	GCM_SET_KEY(c, key128, aes128_encrypt, key);
-}
-
-void srdma_nettle_key_gcm192(void *ctx, const uint8_t *key)
-{
-	struct gcm_aes192_ctx *c = ctx;
-
-	GCM_SET_KEY(c, key192, aes192_encrypt, key);
-}
-
-void srdma_nettle_key_gcm256(void *ctx, const uint8_t *key)
-{
-	struct gcm_aes256_ctx *c = ctx;
-
-	GCM_SET_KEY(c, key256, aes256_encrypt, key);
-}
-
-void srdma_nettle_key_cmac128(void *ctx, const uint8_t *key)
-{
-	struct cmac_aes128_ctx *c = ctx;
-
-	CMAC128_SET_KEY(c, key128, aes128_encrypt, key);
-}
-
-void srdma_nettle_key_cmac256(void *ctx, const uint8_t *key)
-{
-	struct cmac_aes256_ctx *c = ctx;
-
-	CMAC128_SET_KEY(c, key256, aes256_encrypt, key);
-}
+AES(128)
+AES(192)
+AES(256)
+GCM(128)
+GCM(192)
+GCM(256)
+CMAC(128)
+CMAC(256)
