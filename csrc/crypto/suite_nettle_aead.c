@@ -22,13 +22,12 @@ enum {
 static const struct algorithm {
 	const char *name; /* as in struct srdma_suite */
 	const struct nettle_aead *lib;
-	nettle_set_key_func *set_key; /* NULL: lib's */
 	size_t most; /* bytes of text, at most, that Nettle processes */
 } algorithms[] = {
-	{ "AES-128-GCM", &nettle_gcm_aes128, srdma_nettle_key_gcm128, LARGE },
-	{ "AES-192-GCM", &nettle_gcm_aes192, srdma_nettle_key_gcm192, LARGE },
-	{ "AES-256-GCM", &nettle_gcm_aes256, srdma_nettle_key_gcm256, LARGE },
-	{ "ChaCha20-Poly1305", &nettle_chacha_poly1305, NULL, SIZE_MAX },
+	{ "AES-128-GCM", &nettle_gcm_aes128, LARGE },
+	{ "AES-192-GCM", &nettle_gcm_aes192, LARGE },
+	{ "AES-256-GCM", &nettle_gcm_aes256, LARGE },
+	{ "ChaCha20-Poly1305", &nettle_chacha_poly1305, SIZE_MAX },
 };
 
 enum { ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };
@@ -37,7 +36,6 @@ enum { ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };
  * for one packet is set once. */
 struct srdma_suite_ctx {
 	const struct nettle_aead *lib;
-	nettle_set_key_func *set_key;
 	const struct srdma_suite *suite;
 	size_t most;
 	struct srdma_suite_ctx *openssl; /* NULL: Nettle processes all */
@@ -59,7 +57,7 @@ static void destroy(struct srdma_suite_ctx *c)
 
 static void key_nettle(struct srdma_suite_ctx *c)
 {
-	c->set_key(c->state, c->key);
+	c->lib->set_encrypt_key(c->state, c->key);
 	c->nettle_keyed = 1;
 }
 
@@ -142,7 +140,6 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	if (!c)
 		return -ENOMEM;
 	c->lib = a->lib;
-	c->set_key = a->set_key ? a->set_key : a->lib->set_encrypt_key;
 	c->suite = k->suite;
 	c->most = a->most;
 	r = again(c, k);

@@ -16,11 +16,8 @@ NO_RESULT = """
     abort dirname dlerror exit _exit free free_mb_mgr freeaddrinfo freeifaddrs gai_strerror
     getenv geteuid getpid getppid htonl htons ntohl ntohs ibv_ack_async_event ibv_ack_cq_events
     ibv_free_device_list ibv_get_device_name init_mb_mgr_auto init_mb_mgr_avx2 inet_ntop
-    libdeflate_crc32 memchr memcmp memcpy memmove memset nettle_aes128_encrypt
-    nettle_aes128_set_encrypt_key nettle_aes192_encrypt nettle_aes192_set_encrypt_key
-    nettle_aes256_encrypt nettle_aes256_set_encrypt_key nettle_chacha_poly1305 nettle_cmac128_init
-    nettle_cmac128_set_key nettle_cmac_aes128 nettle_cmac_aes256 nettle_gcm_aes128
-    nettle_gcm_aes192 nettle_gcm_aes256 nettle_gcm_set_key optarg optind
+    libdeflate_crc32 memchr memcmp memcpy memmove memset nettle_chacha_poly1305 nettle_cmac_aes128
+    nettle_cmac_aes256 nettle_gcm_aes128 nettle_gcm_aes192 nettle_gcm_aes256 optarg optind
     rdma_destroy_event_channel sched_yield sigaddset sigemptyset snprintf strchr strcmp strcpy
     strcspn strerror strlen strncasecmp strncmp strncpy strnlen strrchr strsignal strspn strtod
     strtoul strtoull umask vsnprintf

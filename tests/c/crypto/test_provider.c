@@ -354,49 +354,11 @@ static void test_unknown_algorithm_is_refused(void **state)
 }
 
 #ifdef __aarch64__
-/* Calls of Nettle's key schedule, which reads a table at secret addresses. The
- * library calls this function in place of its own. */
-static unsigned from_table;
-
-void _nettle_aes_set_key(unsigned n, unsigned words, uint32_t *round_keys,
-			 const uint8_t *key);
-void _nettle_aes_set_key(unsigned n, unsigned words, uint32_t *round_keys,
-			 const uint8_t *key)
-{
-	void (*usual)(unsigned, unsigned, uint32_t *, const uint8_t *) =
-		dlsym(RTLD_NEXT, "_nettle_aes_set_key");
-
-	from_table++;
-	usual(n, words, round_keys, key);
-}
-
 static int has_instructions(void)
 {
 	const unsigned long need = HWCAP_AES | HWCAP_PMULL;
 
 	return (getauxval(AT_HWCAP) & need) == need;
-}
-
-static unsigned calls_of_table(struct srdma_provider *p)
-{
-	const unsigned before = from_table;
-
-	for (unsigned i = 0; srdma_suite_at(i); i++)
-		assert_int_equal(srdma_suite_selftest(srdma_suite_at(i), p), 0);
-	return from_table - before;
-}
-
-static void test_keys_are_set_without_tables(void **state)
-{
-	void (*set)(void *, const uint8_t *) =
-		dlsym(RTLD_DEFAULT, "nettle_aes128_set_encrypt_key");
-	uint32_t round_keys[44];
-
-	if (!set || !has_instructions())
-		skip();
-	set(round_keys, (const uint8_t *)"a key of 16 byte");
-	assert_int_equal(from_table, 1); /* the call is counted */
-	assert_int_equal(calls_of_table(*state), 0);
 }
 
 /* The name of the provider that this CPU gets if no name is given. */
@@ -471,9 +433,6 @@ static int run(const char *name)
 		cmocka_unit_test_prestate(test_new_keys_apply_to_all_lengths,
 					  p),
 		cmocka_unit_test_prestate(test_random_packets_equal_openssl, p),
-#ifdef __aarch64__
-		cmocka_unit_test_prestate(test_keys_are_set_without_tables, p),
-#endif
 	};
 	r = cmocka_run_group_tests_name(name, tests, NULL, NULL);
 	srdma_provider_destroy(p);
