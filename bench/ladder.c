@@ -1,8 +1,8 @@
 /*
  * bench/ladder: the cost of each layer per packet, in ns and cycles, or in
  * instructions. All rungs run in turn, round after round, so that noise of the
- * machine affects them equally. The median of the rounds is printed, with the quartiles as its
- * spread.
+ * machine affects them equally. The median of the rounds is printed, with the
+ * quartiles as its spread.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -229,10 +229,16 @@ static void print_json(const struct shape *s, double per_tick)
 	printf("]}\n");
 }
 
+/* Ends the program if a call for an argument failed. err: 0 or -errno. */
+static void need(const char *argument, int err)
+{
+	if (err)
+		wrong(argument, strerror(-err));
+}
+
 static void take(struct shape *s, int opt, int *rounds)
 {
 	long n = 0;
-	int r;
 
 	switch (opt) {
 	case 'p':
@@ -246,9 +252,7 @@ static void take(struct shape *s, int opt, int *rounds)
 			refuse("--suite", optarg, "an AEAD");
 		break;
 	case 'P':
-		r = srdma_provider_create(&s->provider, optarg);
-		if (r)
-			wrong(optarg, strerror(-r));
+		need(optarg, srdma_provider_create(&s->provider, optarg));
 		break;
 	case 'r':
 		if (!number_read(optarg, 1, MAX_ROUNDS, &n))
@@ -262,9 +266,7 @@ static void take(struct shape *s, int opt, int *rounds)
 		take_end(s, optarg);
 		break;
 	case 'i':
-		r = ticks_count_instructions(optarg);
-		if (r)
-			wrong(optarg, strerror(-r));
+		need(optarg, ticks_count_instructions(optarg));
 		break;
 	case 'h':
 		fputs(help, stdout);

@@ -82,7 +82,7 @@ struct srdma_qp_path {
 	uint8_t at_home;      /* server without own path: conn leads there */
 	/* Bare datagrams (11a): a question is due; the peer asked; it consented. */
 	uint8_t asking, asked, consent;
-	uint64_t home_due;    /* next challenge to the own path, ns */
+	uint64_t home_due;	      /* next challenge to the own path, ns */
 	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
 	struct srdma_probe current, other; /* of conn, and of candidate */
 	uint64_t contest;		   /* earliest next candidate, ns */
