@@ -89,7 +89,7 @@ struct srdma_span {
 	uint64_t addr;
 	uint32_t len;
 };
-/* srdma_mr_check() for an access on this QP. Sets *mr if it returns NONE. */
+/* srdma_mr_check() for an access on this QP, with the same results. */
 enum srdma_reason srdma_qp_access(struct srdma_qp *qp,
 				  const struct srdma_span *span,
 				  struct srdma_mr **mr);
