@@ -493,15 +493,16 @@ tsan:
 
 # The C tests under valgrind's memcheck (docs/verification.md). MEMCHECK_LONG: programs that
 # would take many minutes there. MEMCHECK_UNFIT: valgrind 3.19 has no pidfd_open(), closes a
-# connection for which a process has no descriptor (entrance), stops all threads during a
-# close() that lingers (closer), replaces free() as relay_secrets does, and needs more address
-# space than relay_memory permits. Some tests have frames of some MB.
+# connection for which a process has no descriptor (entrance), does not limit the descriptors
+# that messages bring (packet, port_shm_link), stops all threads during a close() that lingers
+# (closer), replaces free() as relay_secrets does, and needs more address space than
+# relay_memory permits. Some tests have frames of some MB.
 MEMCHECK_LONG := simulation/test_% session/test_flips session/test_forged memory/test_capability \
 	session/test_session_generations relay/test_relay_recovery relay/test_relay_revoke \
 	faults/test_faults_ports
-MEMCHECK_UNFIT := control/test_entrance offload/test_closer offload/test_peer \
-	port/test_port_shm_process port/test_port_shm_region relay/test_relay_memory \
-	relay/test_relay_secrets
+MEMCHECK_UNFIT := control/test_entrance offload/test_closer offload/test_packet offload/test_peer \
+	port/test_port_shm_link port/test_port_shm_process port/test_port_shm_region \
+	relay/test_relay_memory relay/test_relay_secrets
 MEMCHECK := valgrind -q --error-exitcode=99 --leak-check=full --max-stackframe=16777216 \
 	--errors-for-leak-kinds=definite --show-leak-kinds=definite
 .PHONY: memcheck run-memcheck
@@ -595,6 +596,7 @@ lint:
 	@echo '  includes'; .ci/includes
 	@echo '  phrases'; $(PY) .ci/phrases.py
 	@echo '  conformance'; $(PY) .ci/conformance.py
+	@echo '  mutants'; $(PY) .ci/mutants.py --check
 	@echo '  budgets'; .venv/bin/lizard -w -L 80 -C 15 -a 6 $(BUDGET_DIRS)
 	@find $(BUDGET_DIRS) -name '*.[ch]' -o -name '*.py' -o -name '*.pyx' | \
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \

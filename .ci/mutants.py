@@ -1,6 +1,6 @@
 """Shows that the C tests notice deliberate faults: tests/mutants/*.patch, one fault each.
 
-    .ci/mutants.py [--share K/N] [--lanes N] [NAME...]
+    .ci/mutants.py [--check] [--share K/N] [--lanes N] [NAME...]
 
 A patch changes one file of the product. Its first lines state the fault and the test program that
 must fail, with environment variables if it needs them:
@@ -13,7 +13,8 @@ optimisation, and has one mutant at a time. A mutant is killed if its program ex
 or does not end. The run fails if a patch does not apply, changes more than one file, does not build
 or survives, or if a program fails without a mutant.
 
---share K/N takes every Nth patch from the Kth on (K from 0).
+--share K/N takes every Nth patch from the Kth on (K from 0). --check only checks that each patch
+applies to the tree: `make lint` does, since a run of a share does not show a patch of another one.
 """
 
 import argparse
@@ -93,6 +94,14 @@ def run(command: list[str], cwd: Path, env: dict[str, str], limit: float) -> tup
     return process.returncode, output
 
 
+def apply(mutant: Mutant, tree: Path, *options: str) -> None:
+    """Applies the patch to a tree or, with -R, takes it back; raises UnusableError."""
+    command = ["patch", "-p1", "-s", "-f", "-F0", "-i", str(mutant.path), *options]
+    code, output = run(command, tree, {}, 60)
+    if code:
+        raise UnusableError(f"the patch does not apply to this tree:\n{output}")
+
+
 class Lane:
     """A copy of the tree in which one mutant at a time is built and run."""
 
@@ -132,21 +141,14 @@ class Lane:
         code, output = run([f"build/tests/c/{program}"], self.tree, settings, LIMIT)
         return code == 0, output
 
-    def patch(self, mutant: Mutant, *options: str) -> None:
-        """Applies or, with -R, takes back the patch; raises UnusableError."""
-        command = ["patch", "-p1", "-s", "-f", "-F0", "-i", str(mutant.path), *options]
-        code, output = run(command, self.tree, {}, 60)
-        if code:
-            raise UnusableError(f"the patch does not apply to this tree:\n{output}")
-
     def kill(self, mutant: Mutant) -> tuple[bool, str]:
         """Builds and runs the mutant. Returns whether the program failed, and its first failure."""
-        self.patch(mutant, "--dry-run")
-        self.patch(mutant)
+        apply(mutant, self.tree, "--dry-run")
+        apply(mutant, self.tree)
         try:
             passed, output = self.passes(mutant.program, mutant.settings)
         finally:
-            self.patch(mutant, "-R")
+            apply(mutant, self.tree, "-R")
         return not passed, first_failure(output)
 
 
@@ -236,9 +238,22 @@ def chosen(names: list[str], share: str) -> list[Path]:
     return paths[first::step]
 
 
+def check(mutants: list[Mutant]) -> int:
+    """Checks that each patch applies to the tree; the exit code."""
+    failures = 0
+    for mutant in mutants:
+        try:
+            apply(mutant, ROOT, "--dry-run")
+        except UnusableError as error:
+            failures += 1
+            print(f"  {mutant.name}: {error}")
+    return 1 if failures else 0
+
+
 def main() -> int:
-    """Exit code 0: all chosen mutants were killed; 2: the command line is wrong."""
+    """Exit code 0: all chosen mutants were killed, or apply; 2: the command line is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--share", default="0/1", metavar="K/N")
     parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("names", nargs="*", metavar="NAME")
@@ -248,6 +263,8 @@ def main() -> int:
     except (UnusableError, ValueError) as error:
         print(f"  {error}")
         return 2
+    if args.check:
+        return check(mutants)
     return Run(mutants, min(args.lanes, len(mutants))).go()
 
 

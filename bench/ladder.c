@@ -229,19 +229,16 @@ static void print_json(const struct shape *s, double per_tick)
 	printf("]}\n");
 }
 
-static const struct srdma_suite *aead(const char *name)
+/* Ends the program if a call for an argument failed. err: 0 or -errno. */
+static void need(const char *argument, int err)
 {
-	const struct srdma_suite *s = srdma_suite_by_name(name);
-
-	if (!s || !s->answer->out)
-		refuse("--suite", name, "an AEAD");
-	return s;
+	if (err)
+		wrong(argument, strerror(-err));
 }
 
 static void take(struct shape *s, int opt, int *rounds)
 {
 	long n = 0;
-	int r;
 
 	switch (opt) {
 	case 'p':
@@ -250,12 +247,12 @@ static void take(struct shape *s, int opt, int *rounds)
 		s->payload = (uint32_t)n;
 		break;
 	case 's':
-		s->suite = aead(optarg);
+		s->suite = srdma_suite_by_name(optarg);
+		if (!s->suite || !s->suite->answer->out)
+			refuse("--suite", optarg, "an AEAD");
 		break;
 	case 'P':
-		r = srdma_provider_create(&s->provider, optarg);
-		if (r)
-			wrong(optarg, strerror(-r));
+		need(optarg, srdma_provider_create(&s->provider, optarg));
 		break;
 	case 'r':
 		if (!number_read(optarg, 1, MAX_ROUNDS, &n))
@@ -269,9 +266,7 @@ static void take(struct shape *s, int opt, int *rounds)
 		take_end(s, optarg);
 		break;
 	case 'i':
-		r = ticks_count_instructions(optarg);
-		if (r)
-			wrong(optarg, strerror(-r));
+		need(optarg, ticks_count_instructions(optarg));
 		break;
 	case 'h':
 		fputs(help, stdout);

@@ -86,14 +86,11 @@ static int is_out_of_scope(const struct srdma_mr *mr,
 	       memcmp(mr->scope_holder, want->holder, sizeof(any));
 }
 
-/* RFC 5042 R6.1.1-1, R6.1.1-2, R6.1.1-3, R6.2.1-1, R6.3.5-1, A6.1.1a, A6.3.1, A6.3.5
- */
-enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
-				 const struct srdma_mr_want *want,
-				 struct srdma_mr **out)
+/* RFC 5042 R6.1.1-1, R6.1.1-2, R6.1.1-3, R6.2.1-1, R6.3.5-1
+ * RFC 5042 A6.1.1a, A6.3.1, A6.3.5 */
+static enum srdma_reason examine(const struct srdma_mr *mr,
+				 const struct srdma_mr_want *want)
 {
-	struct srdma_mr *mr = *out = srdma_mr_find(t, want->key);
-
 	if (!mr || mr->dead || mr->moving)
 		return SRDMA_REASON_BAD_RKEY;
 	if (mr->leg != want->leg)
@@ -105,6 +102,17 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 	return srdma_mr_covers(mr, want->addr, want->len)
 		       ? SRDMA_REASON_NONE
 		       : SRDMA_REASON_OUT_OF_BOUNDS;
+}
+
+enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
+				 const struct srdma_mr_want *want,
+				 struct srdma_mr **out)
+{
+	struct srdma_mr *mr = srdma_mr_find(t, want->key);
+	const enum srdma_reason why = examine(mr, want);
+
+	*out = why ? NULL : mr;
+	return why;
 }
 
 enum srdma_reason srdma_mr_permit(const struct srdma_mr_table *t,

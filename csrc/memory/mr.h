@@ -44,7 +44,8 @@ struct srdma_mr_table {
 	/* Number of the last registration, revocation or start of a DMA; it
 	 * orders these events. */
 	uint64_t serial;
-	/* Rises when a region ends, or loses a right or its key. */
+	/* Rises when a region ends, loses a right or its key, or begins or ends to
+	 * move. */
 	uint64_t revision;
 	struct srdma_exposed_table exposed;
 };
@@ -83,7 +84,7 @@ struct srdma_mr_want {
 
 /*
  * Checks an access, except for its proof. Returns SRDMA_REASON_NONE and the
- * region in *mr, or the reason of the first check that failed.
+ * region in *mr, or the reason of the first check that failed and NULL there.
  */
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,

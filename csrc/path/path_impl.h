@@ -59,7 +59,7 @@ struct srdma_path_table {
 	uint32_t token[SRDMA_PATH_TOKENS];
 };
 
-/* A QP's part. The first fields, up to `home_due`, are those that each packet
+/* A QP's part. The first fields, up to `connect.trial`, are those that each packet
  * touches. */
 struct srdma_qp_path {
 	struct srdma_qp *qp;
@@ -82,24 +82,28 @@ struct srdma_qp_path {
 	uint8_t at_home;      /* server without own path: conn leads there */
 	/* Bare datagrams (11a): a question is due; the peer asked; it consented. */
 	uint8_t asking, asked, consent;
+	uint32_t told;		      /* packets that left without consent */
 	uint64_t home_due;	      /* next challenge to the own path, ns */
 	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
-	struct srdma_probe current, other; /* of conn, and of candidate */
-	uint64_t contest;		   /* earliest next candidate, ns */
-	uint64_t held_until;		   /* OPEN is held until then, ns */
+	struct srdma_probe current;   /* of conn */
+
+	struct srdma_connect connect;
+	uint64_t probed; /* last flag A for a large lead over acked_pn, ns */
+
+	/* UDP only, as above. */
+	struct srdma_probe other; /* of candidate */
+	uint64_t contest;	  /* earliest next candidate, ns */
+	uint64_t held_until;	  /* OPEN is held until then, ns */
 	/* Of all addresses, since conn was validated last: bytes of verified
 	 * packets, and bytes sent to addresses that are not validated. */
 	uint64_t paid, spent;
 	uint32_t answers[SRDMA_PATH_ANSWERS]; /* tokens to send back */
-	uint32_t told; /* bare datagrams that left without consent */
 	/* The first request since the last new one that is answered again, ns; 0:
 	 * none. */
 	uint64_t repeats;
 	/* The packet number of the last question on this path; 0: none. */
 	uint64_t question_pn;
 
-	struct srdma_connect connect;
-	uint64_t probed; /* last flag A for a large lead over acked_pn, ns */
 	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
 };
 

@@ -62,9 +62,10 @@ void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
 		     uint32_t n)
 {
 	struct srdma_account *a = srdma_qp_identity(qp);
-	const uint64_t room = n > 1 ? srdma_account_room(a, SRDMA_RES_OPS) : 0;
+	const uint32_t more = n > list->prepaid + 1 ? n - list->prepaid : 0;
+	const uint64_t room = more ? srdma_account_room(a, SRDMA_RES_OPS) : 0;
 
-	n = n < room ? n : (uint32_t)room;
+	n = more < room ? more : (uint32_t)room;
 	if (n && !srdma_account_take(a, SRDMA_RES_OPS, n))
 		list->prepaid += n;
 }
@@ -380,12 +381,10 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	mr->dmas++;
 	core->dmas++;
 	err = transfer(env, op, &dma);
-	if (err == 0)
-		return 0;
-	if (err > 0) {
+	if (err > 0)
 		done(op, 0);
+	if (err >= 0)
 		return 0;
-	}
 	mr->dmas--;
 	core->dmas--;
 	not_started(op, at, err == -EAGAIN ? 0 : dma_failed(op));

@@ -110,9 +110,9 @@ void srdma_op_pool_abandon(struct srdma_op_pool *pool);
 /* 1: srdma_op_add() and srdma_op_add_resend() of an outgoing op give one. */
 int srdma_op_is_free(const struct srdma_qp *qp,
 		     const struct srdma_op_list *list);
-/* Charges up to n ops that are about to be added to an outgoing list at once, as
- * far as the quota permits. The caller calls srdma_op_settle() before the QP's run
- * ends. */
+/* n ops are about to be added to an outgoing list: charges those that are not
+ * prepaid yet at once, as far as the quota permits. A single one is charged when it
+ * is added. The caller calls srdma_op_settle() before the QP's run ends. */
 void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
 		     uint32_t n);
 /* Ends the charges of ops that the list does not have. */

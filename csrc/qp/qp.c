@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #include "memory/rights.h"
 #include "qp/cq.h"
@@ -80,7 +79,6 @@ void srdma_qp_set_keyed(struct srdma_qp *qp, const struct srdma_qp_keyed *keyed)
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
 	core->keyed = *keyed;
-	memset(core->permits, 0, sizeof(core->permits));
 	srdma_qp_move(qp, SRDMA_QP_RTR);
 }
 
@@ -109,9 +107,10 @@ enum srdma_reason srdma_qp_access(struct srdma_qp *qp,
 				 span->right);
 	if (!*mr)
 		return check_access(core, permit, span, mr);
-	return srdma_mr_covers(*mr, span->addr, span->len)
-		       ? SRDMA_REASON_NONE
-		       : SRDMA_REASON_OUT_OF_BOUNDS;
+	if (srdma_mr_covers(*mr, span->addr, span->len))
+		return SRDMA_REASON_NONE;
+	*mr = NULL;
+	return SRDMA_REASON_OUT_OF_BOUNDS;
 }
 
 /* --- state and end ------------------------------------------------------- */

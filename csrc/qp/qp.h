@@ -89,7 +89,7 @@ struct srdma_span {
 	uint64_t addr;
 	uint32_t len;
 };
-/* srdma_mr_check() for an access on this QP. Sets *mr if it returns NONE. */
+/* srdma_mr_check() for an access on this QP, with the same results. */
 enum srdma_reason srdma_qp_access(struct srdma_qp *qp,
 				  const struct srdma_span *span,
 				  struct srdma_mr **mr);
@@ -162,8 +162,8 @@ enum srdma_say {
 };
 
 /* Schedules a control packet. Besides, only the functions that end a QP and
- * srdma_qp_repeat_last() schedule. The caller activates the QP unless it runs
- * already. */
+ * srdma_qp_repeat_last() schedule. The caller activates the QP unless it runs and
+ * srdma_respond_control() is still to be called in that run. */
 void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
 /* A control packet left: it is no longer scheduled, nor is an ACK, as every
  * control packet on the QP's path acknowledges. */

@@ -198,10 +198,10 @@ uint64_t srdma_relay_now(const struct srdma_relay *r)
 }
 
 /* A timer is late: the worker did not run, or was too busy, and so did not hear its
- * peers. */
+ * peers. A timer that was set to a time of the past is due since the last run. */
 static void note_stall(struct srdma_relay *r, uint64_t now)
 {
-	const uint64_t due = srdma_relay_timer(r);
+	const uint64_t due = srdma_time_later(srdma_relay_timer(r), r->env.now);
 
 	if (now > due && now - due > STALL_MS * SRDMA_MS)
 		r->env.resumed = now;

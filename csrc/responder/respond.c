@@ -255,10 +255,18 @@ static int wait_for_turn(struct srdma_responder *rs)
 	return rs->slots_ready ? -EAGAIN : 0;
 }
 
+/* 1: a response waits for nothing but room on the path. */
+static int is_ready(const struct srdma_responder *rs)
+{
+	const struct srdma_op *op = rs->responses.head;
+
+	return op ? op->state == SRDMA_OP_DONE : rs->slots_ready != 0;
+}
+
 /* The path has no room for a response. Returns as above. */
 static int wait_for_room(struct srdma_responder *rs)
 {
-	rs->held_up = 1;
+	rs->held_up |= is_ready(rs);
 	return wait_for_turn(rs);
 }
 
@@ -340,9 +348,6 @@ int srdma_respond_reads(struct srdma_qp *qp)
 int srdma_respond_waits(const struct srdma_qp *qp)
 {
 	const struct srdma_responder *rs = srdma_qp_responder(qp);
-	const struct srdma_op *op = rs->responses.head;
 
-	if (!op)
-		return rs->slots_ready != 0;
-	return op->state == SRDMA_OP_DONE || rs->held_up;
+	return is_ready(rs) || (rs->held_up && rs->slots_ready);
 }

@@ -81,7 +81,7 @@ int srdma_respond_reads(struct srdma_qp *qp);
 /* Gives back ops and buffers of responses that cannot leave, except those under
  * DMA; they are fetched again. */
 void srdma_respond_unfetch(struct srdma_qp *qp);
-/* 1: a response is ready to be fetched or sent. */
+/* 1: a response is ready to be fetched or sent, or was, and found no room. */
 int srdma_respond_waits(const struct srdma_qp *qp);
 
 /* --- receive_queue.c ------------------------------------------------------- */

@@ -94,8 +94,8 @@ struct srdma_responder {
 	uint32_t slots_ready; /* of these: may be answered */
 	uint32_t slots_fetched; /* of these: all responses are in the list */
 	struct srdma_op_list responses;
-	uint8_t held_up; /* 1: the path had no room for a response, and none left
-			    since then */
+	uint8_t held_up; /* 1: the path had no room for a response that was ready,
+			    and none left since then */
 	struct srdma_reorder reorder;
 
 	/* Ring of env->reads slots, made when first needed. */

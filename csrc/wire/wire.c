@@ -20,7 +20,7 @@ enum {
 
 /* Combinations of traits for the table below. The length of the extension headers
  * is in the bits from EXTENSION on: where an opcode has two headers, the sum of
- * their lengths is their OR. */
+ * their lengths is their OR, as asserted below for each such pair. */
 #define REQ	   (SRDMA_T_KNOWN | SRDMA_T_REQUEST)
 #define SEND	   (REQ | SRDMA_T_SEND | SRDMA_T_PAYLOAD)
 #define WRITE	   (REQ | SRDMA_T_WRITE | SRDMA_T_PAYLOAD)
@@ -35,6 +35,10 @@ enum {
 #define ATOMIC_ETH (SRDMA_T_ATOMIC_ETH | SRDMA_ATOMIC_ETH_LEN << EXTENSION)
 #define ATOMIC_ACK_ETH                                                         \
 	(SRDMA_T_ATOMIC_ACK_ETH | SRDMA_ATOMIC_ACK_ETH_LEN << EXTENSION)
+
+_Static_assert((SRDMA_RETH_LEN & SRDMA_IMM_LEN) == 0, "RETH and ImmDt");
+_Static_assert((SRDMA_AETH_LEN & SRDMA_ATOMIC_ACK_ETH_LEN) == 0,
+	       "AETH and AtomicAckETH");
 
 static const uint32_t traits[SRDMA_OP_COUNT] = {
 	[SRDMA_OP_SEND_FIRST] = SEND | SRDMA_T_FIRST,

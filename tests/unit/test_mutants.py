@@ -162,3 +162,15 @@ def test_shares_take_every_patch_once(mutants: Runner) -> None:
     outputs = [mutants(patches, "--share", f"{k}/2")[1] for k in range(2)]
     assert "2 of 2 killed" in outputs[0]
     assert "1 of 1 killed" in outputs[1]
+
+
+def test_check_finds_a_patch_that_does_not_apply(mutants: Runner) -> None:
+    patches = {"difference": patch("test_sum"), "old": patch("test_sum", HUNK.replace("a", "x"))}
+    code, output = mutants(patches, "--check")
+    assert code == 1
+    assert "old: the patch does not apply" in output
+    assert "difference" not in output
+
+
+def test_check_runs_no_mutant(mutants: Runner) -> None:
+    assert mutants({"useless": patch("test_nothing")}, "--check") == (0, "")

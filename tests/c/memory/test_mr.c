@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -65,11 +66,10 @@ static struct srdma_mr_want whole(void)
 
 static void expect(struct srdma_mr_want want, enum srdma_reason reason)
 {
-	struct srdma_mr *found = NULL;
+	struct srdma_mr *found = &mr;
 
 	assert_int_equal(srdma_mr_check(&table, &want, &found), reason);
-	if (reason == SRDMA_REASON_NONE)
-		assert_ptr_equal(found, &mr);
+	assert_ptr_equal(found, reason == SRDMA_REASON_NONE ? &mr : NULL);
 }
 
 /* Both the region's start and the access's start and length vary. */
@@ -269,6 +269,46 @@ static void test_permit_ends(void **state)
 	expect_again(&permit, want, SRDMA_REASON_BAD_RKEY);
 }
 
+/* A region that got another key without a time in which it was refused. */
+static void test_permit_ends_with_the_key(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+
+	(void)state;
+	srdma_mr_rename(&table, &mr, KEY + 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+}
+
+static void close_region(struct srdma_region *closed)
+{
+	(void)closed;
+}
+
+/* Its memory may belong to another region afterwards. */
+static void test_permit_ends_with_the_memory_of_its_region(void **state)
+{
+	static const struct srdma_port_ops ops = { .region_close =
+							   close_region };
+	struct srdma_port port = { .ops = &ops };
+	struct srdma_conn conn = { .port = &port };
+	struct srdma_mr_permit permit = { 0 };
+	struct srdma_mr_want want = whole();
+	struct srdma_mr *found, *freed = malloc(sizeof(*freed));
+
+	(void)state;
+	assert_non_null(freed);
+	*freed = mr;
+	region.leg = &conn;
+	freed->key = want.key = KEY + 1;
+	srdma_mr_insert(&table, freed);
+	assert_int_equal(srdma_mr_permit(&table, &permit, &want, &found),
+			 SRDMA_REASON_NONE);
+	assert_ptr_equal(srdma_mr_permitted(&table, &permit, KEY + 1, WRITE),
+			 freed);
+	srdma_mr_free(&table, freed);
+	assert_null(srdma_mr_permitted(&table, &permit, KEY + 1, WRITE));
+}
+
 #define X(test) cmocka_unit_test_setup(test, setup)
 
 int main(void)
@@ -282,6 +322,8 @@ int main(void)
 		X(test_deregistered_region),
 		X(test_permit_is_for_its_access),
 		X(test_permit_ends),
+		X(test_permit_ends_with_the_key),
+		X(test_permit_ends_with_the_memory_of_its_region),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

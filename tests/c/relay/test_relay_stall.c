@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "support/inside.h"
 #include "support/relay_pair.h"
 
 enum { SILENCE_MS = 15000, PINGS_MS = 10000, MOST_MS = 4 * SILENCE_MS };
@@ -102,6 +103,26 @@ static void test_late_timers_are_no_stall(void **state)
 	pair_close(&p);
 }
 
+/* A timer that counts from an old event is due before it is set. */
+static void test_timer_of_the_past_is_no_stall(void **state)
+{
+	struct srdma_env *env;
+	struct srdma_qp *qp;
+	int gone = 0;
+	struct pair p;
+
+	(void)state;
+	open_waiting(&p, &gone);
+	pass(&p, 3000);
+	env = &p.side[0].relay->env;
+	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
+	srdma_timer_wake(&env->timers, &srdma_qp_core(qp)->timer,
+			 env->now - 2 * SRDMA_SECOND);
+	pair_run(&p, 1);
+	assert_int_equal(env->resumed, 0);
+	pair_close(&p);
+}
+
 /* A peer that is gone is noticed, though the worker stalls again and again. */
 static void test_stalls_are_limited(void **state)
 {
@@ -127,6 +148,7 @@ int main(void)
 		cmocka_unit_test(test_stall_ends_no_qp),
 		cmocka_unit_test(test_peer_that_is_gone_after_a_stall),
 		cmocka_unit_test(test_late_timers_are_no_stall),
+		cmocka_unit_test(test_timer_of_the_past_is_no_stall),
 		cmocka_unit_test(test_stalls_are_limited),
 	};
 

@@ -62,7 +62,7 @@ static uint32_t random_below(uint32_t n)
 static void pass(int fd, const struct msghdr *m, struct part p)
 {
 	struct mmsghdr one = { .msg_hdr = *m };
-	union srdma_udp_control control;
+	union srdma_udp_control control = { 0 };
 
 	const int on = 0;
 	int off;

@@ -381,6 +381,16 @@ int sim_host_is_dead(const struct sim_end *e)
 	       state_of(e) == SRDMA_QP_ERR;
 }
 
+/* 1: the end may have dropped the refusal of a forged packet, as it names what the end
+ * never sent (docs/protocol.md 2.4). */
+static int may_disbelieve(struct sim *w, const struct sim_end *e, int evil)
+{
+	const struct srdma_stats *stats =
+		srdma_relay_stats(w->side[e->leg->side].relay);
+
+	return evil && stats->refused[SRDMA_REFUSED_UNSOLICITED];
+}
+
 /* If one end is in error, so is the other, and all its requests are flushed. */
 static void check_ends(struct sim *w)
 {
@@ -402,6 +412,8 @@ static void check_ends(struct sim *w)
 				  !sim_host_is_dead(peer) ||
 					  e->rq.head == e->rq.tail ||
 					  state_of(e) == SRDMA_QP_RTR ||
+					  may_disbelieve(w, e,
+							 w->qp[i / 2].evil) ||
 					  (w->faults & SIM_LIMIT),
 				  "QP %d side %d: its peer is gone", i / 2,
 				  i % 2);
