@@ -111,7 +111,7 @@ static const OSSL_ALGORITHM *query(void *provider, int operation, int *no_store)
 }
 
 static int start(const OSSL_CORE_HANDLE *handle, const OSSL_DISPATCH *core,
-		 const OSSL_DISPATCH **functions, void **provider)
+		 const OSSL_DISPATCH **answers, void **provider)
 {
 	static const OSSL_DISPATCH own[] = {
 		{ OSSL_FUNC_PROVIDER_QUERY_OPERATION, (void (*)(void))query },
@@ -120,7 +120,7 @@ static int start(const OSSL_CORE_HANDLE *handle, const OSSL_DISPATCH *core,
 
 	(void)handle;
 	(void)core;
-	*functions = own;
+	*answers = own;
 	*provider = &lacking.context;
 	return 1;
 }
