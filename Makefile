@@ -327,7 +327,7 @@ bench-quick: bench native offload
 
 # The ladder uses the pairs of sessions and relays of tests/c/support (C_HELPERS).
 BENCH_NIC := bench/bench_leg.c bench/meeting.c
-LADDER_SRC := bench/ladder.c bench/end.c bench/ticks.c bench/nic.c bench/tally.c $(BENCH_NIC) \
+LADDER_SRC := bench/ladder.c bench/udp_end.c bench/ticks.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "crypto/provider.h"
-#include "end.h"
 #include "ticks.h"
+#include "udp_end.h"
 
 /* Parameters common to all rungs of a run. */
 struct shape {

@@ -2,8 +2,8 @@
  * The ends of the rungs over UDP. An end may be in a network namespace of its
  * own; then the datagrams pass the link between the namespaces.
  */
-#ifndef BENCH_END_H
-#define BENCH_END_H
+#ifndef BENCH_UDP_END_H
+#define BENCH_UDP_END_H
 
 #include "base/name.h"
 

@@ -1,4 +1,4 @@
-#include "end.h"
+#include "udp_end.h"
 
 #include <errno.h>
 #include <fcntl.h>
