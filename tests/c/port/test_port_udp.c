@@ -351,6 +351,38 @@ static void test_senders_in_turn_have_their_connections(void **state)
 	assert_int_equal(places_left(w->b), places);
 }
 
+/* A connection that was kept and closed is not that of the sender's next datagram,
+ * also if it was made for another peer meanwhile. */
+static void test_closed_connection_of_a_sender_that_goes_on(void **state)
+{
+	struct udp_world *w = *state;
+	const uint32_t places = places_left(w->b);
+
+	for (int connects = 0; connects < 2; connects++) {
+		struct srdma_conn *closed, *other = NULL;
+
+		for (uint32_t i = 0; i < 3; i++)
+			stranger_says(w, w->stranger, &w->stranger_at, i);
+		closed = &take_one(w, 0)->base;
+		assert_int_equal(w->b->ops->keep(closed), 0);
+		w->b->ops->close(closed);
+		if (connects) {
+			assert_int_equal(
+				w->b->ops->connect(w->b, "127.0.0.1:9", &other),
+				0);
+			assert_ptr_equal(other, closed);
+			assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
+			assert_int_equal(w->ev[0].kind, SRDMA_EV_UP);
+		}
+		for (uint32_t i = 1; i < 3; i++)
+			expect_sender(take_one(w, i), &w->stranger_at);
+		if (other)
+			w->b->ops->close(other);
+		assert_int_equal(world_poll(w, w->b), 0);
+		assert_int_equal(places_left(w->b), places);
+	}
+}
+
 static struct srdma_conn *meet(struct udp_world *w, uint32_t number)
 {
 	struct sockaddr_storage at;
@@ -697,6 +729,7 @@ int main(void)
 		OVER_IPV4(test_source_port_0_is_dropped),
 		OVER_IPV4(test_one_sender_is_one_connection),
 		OVER_IPV4(test_senders_in_turn_have_their_connections),
+		OVER_IPV4(test_closed_connection_of_a_sender_that_goes_on),
 		OVER_IPV4(test_full_socket_keeps_datagrams),
 		OVER_IPV4(test_datagram_refused_by_kernel_is_lost),
 		OVER_IPV4(test_held_datagram_keeps_others_back),

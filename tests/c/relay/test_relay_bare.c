@@ -202,6 +202,14 @@ static void open_agreed(void)
 		assert_int_equal(path_at(side)->consent, 1);
 }
 
+/* Both sides take bare datagrams, and no answer to a question arrives. */
+static void open_without_consent(void)
+{
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_acks_with_b = 1;
+	pair_connect(&p, 0);
+}
+
 /* --- tests ---------------------------------------------------------------- */
 
 static void test_both_take_them(void **state)
@@ -305,9 +313,7 @@ static void test_direction_without_bare_datagrams(void **state)
 static void test_lost_consent_comes_later(void **state)
 {
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	write_and_read(1);
 	assert_int_equal(net.side[0].bare + net.side[1].bare, 0);
 	net.drops_acks_with_b = 0;
@@ -370,9 +376,7 @@ static void test_question_is_no_consent(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	x = path_at(0);
 	assert_true(x->question_pn > 0);
 	ack.ack.highest_pn = (uint32_t)x->question_pn;
@@ -393,9 +397,7 @@ static void test_question_behind_a_response_leaves_at_once(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	x = path_at(1);
 	memset(&net.side, 0, sizeof(net.side));
 	net.drops_acks = 1;
@@ -424,9 +426,7 @@ static void test_unvalidated_path_gets_none(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	x = path_at(0);
 	for (int asked = 0; asked < 2; asked++) {
 		x->asked = (uint8_t)asked;

@@ -157,6 +157,16 @@ static void run(uint64_t most[2])
 	}
 }
 
+/* The greedy one uses its limit, and no more. most: as of run(). */
+static void run_at_limit(const struct row *now, uint64_t most[2])
+{
+	begin(now, now->limit);
+	post_all();
+	run(most);
+	assert_int_equal(most[1], now->limit);
+	assert_true(usage_of(1).refused > 0);
+}
+
 /* RFC 5042 R6.4.1-1, R6.4.3.1-1, A6.4.1 */
 static void test_an_identity_at_its_limit_leaves_others_alone(void **state)
 {
@@ -164,11 +174,7 @@ static void test_an_identity_at_its_limit_leaves_others_alone(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		uint64_t most[2];
 
-		begin(&rows[i], rows[i].limit);
-		post_all();
-		run(most);
-		assert_int_equal(most[1], rows[i].limit);
-		assert_true(usage_of(1).refused > 0);
+		run_at_limit(&rows[i], most);
 		assert_true(most[0] > 0);
 		assert_int_equal(usage_of(0).refused, 0);
 		pair_wait_ms(&p, 1);
@@ -183,11 +189,7 @@ static void test_requesters_share_the_limit_of_their_peer(void **state)
 	for (size_t i = 0; i < sizeof(requesters) / sizeof(*requesters); i++) {
 		uint64_t most[2];
 
-		begin(&requesters[i], requesters[i].limit);
-		post_all();
-		run(most);
-		assert_int_equal(most[1], requesters[i].limit);
-		assert_true(usage_of(1).refused > 0);
+		run_at_limit(&requesters[i], most);
 		pair_wait_ms(&p, 1);
 		assert_int_equal(usage_of(1).used, 0);
 		pair_close(&p);
