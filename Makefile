@@ -1,4 +1,4 @@
-# srdma. The C half needs a C compiler, OpenSSL and zlib, but no Python:
+# srdma. The C half needs a C compiler, OpenSSL and libdeflate, but no Python:
 #     make lib offload
 # Other targets install their dependencies (.ci/setup): make demo, make test.
 # Variables: V=1 shows the commands; BUILD=DIR builds elsewhere;
@@ -20,14 +20,19 @@ make-quietly := $(MAKE) --no-print-directory
 
 # Sources -------------------------------------------------------------------
 
-# "yes" if a program with these headers links with these libraries. Testing the
-# headers only is not enough: a cross compiler finds those of the build machine.
+# "yes" if a program with these headers and statements links with these
+# libraries. Testing the headers only is not enough: a cross compiler finds those
+# of the build machine.
 can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
-	'int main(void) { return 0; }' | \
+	'int main(void) { $(3) return 0; }' | \
 	$(CC) -x c - $(2) -o /dev/null >/dev/null 2>&1 && echo yes)
 
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
+# Nettle 3.6 to 3.10: before it there is no nettle_cmac_aes128, and from 4.0 on
+# digest() takes no length.
+NETTLE_3 := nettle_cmac_aes128.digest(0, 16, 0); nettle_gcm_aes128.digest(0, 16, 0);
+HAVE_NETTLE := $(call can-link,nettle/nettle-meta.h,-lnettle,$(NETTLE_3))
 HAVE_CBOR := $(call can-link,cbor.h,-lcbor)
 HAVE_TLS := $(call can-link,cbor.h openssl/ssl.h,-lcbor -lssl -lcrypto)
 
@@ -36,6 +41,9 @@ CORE_DIRS := base ledger wire crypto session memory qp requester responder path 
 CORE_SRC := $(wildcard $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB
 CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(CORE_SRC))
+endif
+ifndef HAVE_NETTLE
+CORE_SRC := $(filter-out csrc/crypto/%nettle.c csrc/crypto/suite_nettle%,$(CORE_SRC))
 endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
@@ -85,7 +93,7 @@ FUZZ_SRC := $(filter-out %/fuzz_frame.c,$(FUZZ_SRC))
 endif
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host verbs verbs/preload rdmacm include/srdma \
 	examples offload control tests/c/* tests/e2e/c tests/e2e/library tests/e2e/stack tests/e2e/verbs tests/smartnic/c tests/fuzz tests/ct bench \
-	bench/kvs attack/c,$(wildcard $(d)/*.c $(d)/*.h))
+	bench/kvs bench/arm64 attack/c,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host verbs rdmacm include examples offload control srdma bench attack)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -142,20 +150,20 @@ LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
 endif
 ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -Iinclude -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
-	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
+	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) $(if $(HAVE_NETTLE),-DSRDMA_HAVE_NETTLE) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
 	$(LTO) $(SANITIZER_FLAGS) $(CFLAGS)
 ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
 LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
-	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -lz
+	$(if $(HAVE_IPSECMB),-lIPSec_MB) $(if $(HAVE_NETTLE),-lnettle) -lcrypto -ldeflate
 
 # The C half ----------------------------------------------------------------
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib run kvs offload control nic-programs attack bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz \
+.PHONY: all lib run kvs offload control nic-programs attack bench bench-quick bench-arm64 check-bench native native-core check-c asan test-arm64 fuzz \
 	lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer forged \
 	clean distclean print-libs run-fuzzers \
@@ -306,7 +314,7 @@ $(SWEEP): $(BUILD)/attack/c/sweep.o $(LIB)
 $(FLOODER): $(BUILD)/bench/flooder.o $(LIB)
 $(SWEEP) $(FLOODER):
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -lz
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) -ldeflate
 
 # Short runs of all benchmarks: a wrong result fails, a slow one does not.
 bench-quick: bench native offload
@@ -319,7 +327,7 @@ bench-quick: bench native offload
 
 # The ladder uses the pairs of sessions and relays of tests/c/support (C_HELPERS).
 BENCH_NIC := bench/bench_leg.c bench/meeting.c
-LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
+LADDER_SRC := bench/ladder.c bench/udp_end.c bench/ticks.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))
@@ -546,10 +554,33 @@ ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG) $(ARM64_UNFIT),%/test_$(t)
 test-arm64: native-core arm64-programs
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
 		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
+	@for kind in pldl1keep pstl1keep; do \
+		aarch64-linux-gnu-objdump -d $(ARM64)/srdma-offload | grep -q "prfm.*$$kind" || { \
+		echo "test-arm64: srdma-offload has no prfm $$kind (csrc/base/prefetch.h)" >&2; \
+		exit 1; }; done
 	@printf '#!/bin/sh\nexec qemu-aarch64-static %s "$$@"\n' \
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
 	@SRDMA_OFFLOAD=$(ARM64)/worker $(PY) -m srdma demo
+
+# The ladder in instructions of an ARM CPU (docs/performance.md), by a plugin of QEMU.
+COUNT := $(BUILD)/bench/arm64/count.so
+$(COUNT): bench/arm64/count.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 -g -fPIC $(WARNINGS) -shared -o $@ $<
+.PHONY: arm64-ladder check-bench-arm64
+arm64-ladder: $(COUNT) | $(PY)
+	@.ci/setup arm64
+	@mkdir -p $(ARM64)
+	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
+		$(ARM64)/bench/ladder
+BENCH_ARM64 := PYTHONPATH=bench/python $(PY) -m srdma_bench.arm64 $(ARM64)/bench/ladder $(COUNT)
+bench-arm64: arm64-ladder
+	@$(BENCH_ARM64) --results bench/arm64.md
+# One rung only: it must run.
+check-bench-arm64: arm64-ladder
+	@$(BENCH_ARM64) --rung suite
 
 fuzz:
 	+@$(make-quietly) BUILD=$(BUILD)/fuzz CC=clang \
@@ -697,7 +728,7 @@ section-main-job:
 section-bench:
 	$(call section,benchmarks,bench-quick)
 section-arm64:
-	$(call long-section,ARM,test-arm64)
+	$(call long-section,ARM,test-arm64 check-bench-arm64)
 section-rxe-job:
 	$(call machine-section,SoftRoCE in a VM: work,test-rxe-job)
 section-rxe-faults:

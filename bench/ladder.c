@@ -1,15 +1,14 @@
 /*
- * bench/ladder: the cost of each layer per packet, in ns and cycles. All rungs
- * run in turn, round after round, so that noise of the machine affects them
- * equally. The median of the rounds is printed, with the quartiles as its
- * spread.
+ * bench/ladder: the cost of each layer per packet, in ns and cycles, or in
+ * instructions. All rungs run in turn, round after round, so that noise of the
+ * machine affects them equally. The median of the rounds is printed, with the
+ * quartiles as its spread.
  */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "number.h"
 #include "rung.h"
 #include "spread.h"
@@ -19,14 +18,15 @@ enum { MAX_RUNGS = 64, MAX_ROUNDS = 101, BATCHES = 47, MAX_ONLY = 16 };
 struct measured {
 	const struct rung *rung;
 	void *state;
-	double rounds[MAX_ROUNDS]; /* ns per packet */
-	struct spread ns;
+	double rounds[MAX_ROUNDS]; /* units per packet (ticks.h) */
+	struct spread cost;
 };
 
 static struct measured list[MAX_RUNGS];
 static int count;
 static const char *only[MAX_ONLY]; /* empty: all rungs */
 static int only_count;
+static int ends; /* number of --end */
 
 static const struct rung *const tables[] = {
 	rungs_raw, rungs_derive, rungs_frame, rungs_mem,
@@ -41,6 +41,8 @@ static const struct option table[] = {
 	{ "provider", required_argument, NULL, 'P' },
 	{ "rounds", required_argument, NULL, 'r' },
 	{ "rung", required_argument, NULL, 'R' },
+	{ "end", required_argument, NULL, 'e' },
+	{ "instructions", required_argument, NULL, 'i' },
 	{ "json", no_argument, NULL, 'j' },
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
@@ -48,19 +50,15 @@ static const struct option table[] = {
 
 static const char help[] =
 	"Usage: ladder [--payload BYTES] [--suite NAME] [--provider NAME]\n"
-	"              [--rounds N] [--rung NAME]... [--json]\n"
+	"              [--rounds N] [--rung NAME]... [--instructions FILE] [--json]\n"
+	"              [--end NETNS,IPV4,IPV6 --end NETNS,IPV4,IPV6]\n"
 	"The cost of each layer per packet: ns, cycles, and the difference to\n"
 	"the rung below; medians of N rounds (default 21), quartiles as spread.\n"
-	"--rung: only rungs whose names begin with NAME; up to 16 times.\n";
-
-uint64_t ticks(void)
-{
-#if defined(__x86_64__)
-	return __builtin_ia32_rdtsc();
-#else
-	return clock_now();
-#endif
-}
+	"--rung: only rungs whose names begin with NAME; up to 16 times.\n"
+	"--instructions: counts instructions, not time; FILE is the counter of\n"
+	"the plugin bench/arm64/count.c of QEMU (make bench-arm64).\n"
+	"--end: both ends of the rungs over UDP, in network namespaces; by\n"
+	"default both are on the loopback interface.\n";
 
 void wrong(const char *rung, const char *what)
 {
@@ -80,16 +78,6 @@ static _Noreturn void refuse(const char *flag, const char *text,
 {
 	fprintf(stderr, "ladder: %s %s: give %s\n", flag, text, right);
 	exit(2);
-}
-
-/* Nanoseconds per tick, measured over 20 ms. */
-static double tick_ns(void)
-{
-	const uint64_t t = ticks(), n = clock_now();
-
-	while (clock_now() - n < 20000000)
-		;
-	return (double)(clock_now() - n) / (double)(ticks() - t);
 }
 
 static int begins(const struct rung *rung, const char *name)
@@ -146,6 +134,12 @@ static void ask_for(const char *name)
 	only[only_count++] = name;
 }
 
+static void take_end(struct shape *s, const char *text)
+{
+	if (ends == 2 || !end_read(&s->end[ends++], text))
+		refuse("--end", text, "NETNS,IPV4,IPV6, twice");
+}
+
 /* Ticks of the median batch, which excludes preempted batches. */
 static double batch(const struct measured *m)
 {
@@ -156,7 +150,7 @@ static double batch(const struct measured *m)
 	return spread_of(took, BATCHES).median;
 }
 
-static void measure(int rounds, double ns_per_tick)
+static void measure(int rounds, double per_tick)
 {
 	for (int r = -1; r < rounds; r++) { /* round -1 warms up */
 		for (int i = 0; i < count; i++) {
@@ -164,18 +158,18 @@ static void measure(int rounds, double ns_per_tick)
 
 			if (r >= 0)
 				list[i].rounds[r] =
-					took * ns_per_tick / RUNG_BATCH;
+					took * per_tick / RUNG_BATCH;
 		}
 	}
 	for (int i = 0; i < count; i++) {
 		struct measured *m = &list[i];
 
-		m->ns = spread_of(m->rounds, (size_t)rounds);
+		m->cost = spread_of(m->rounds, (size_t)rounds);
 		m->rung->close(m->state);
 	}
 }
 
-/* The fastest of the rungs whose names begin with the `below` of m. */
+/* The cheapest of the rungs whose names begin with the `below` of m. */
 static const struct measured *below(const struct measured *m)
 {
 	const struct measured *best = NULL;
@@ -184,58 +178,67 @@ static const struct measured *below(const struct measured *m)
 		if (!strncmp(list[i].rung->name, m->rung->below,
 			     strlen(m->rung->below)) &&
 		    &list[i] != m &&
-		    (!best || list[i].ns.median < best->ns.median))
+		    (!best || list[i].cost.median < best->cost.median))
 			best = &list[i];
 	return best;
 }
 
-static void print_text(const struct shape *s, double ns_per_tick)
+/* The column "ticks" has cycles where ticks() counts them. */
+static void print_text(const struct shape *s, double per_tick)
 {
-	printf("%s by %s, payload %u bytes\n", s->suite->name,
-	       srdma_provider_name(s->provider), s->payload);
-	printf("%-16s %9s %17s %9s %9s  %s\n", "rung", "ns", "quartiles",
-	       "cycles", "+ns", "");
+	printf("%s by %s, payload %u bytes, in %s\n", s->suite->name,
+	       srdma_provider_name(s->provider), s->payload, ticks_unit());
+	printf("%-16s %9s %17s %9s %9s  %s\n", "rung", "median", "quartiles",
+	       "ticks", "added", "");
 	for (int i = 0; i < count; i++) {
 		const struct measured *m = &list[i], *b = below(m);
 
 		printf("%-16s %9.1f %8.1f-%8.1f %9.0f ", m->rung->name,
-		       m->ns.median, m->ns.low, m->ns.high,
-		       m->ns.median / ns_per_tick);
+		       m->cost.median, m->cost.low, m->cost.high,
+		       m->cost.median / per_tick);
 		if (b)
 			printf("%+9.1f  over %s: %s\n",
-			       m->ns.median - b->ns.median, b->rung->name,
+			       m->cost.median - b->cost.median, b->rung->name,
 			       m->rung->what);
 		else
 			printf("%9s  %s\n", "", m->rung->what);
 	}
 }
 
-static void print_json(const struct shape *s, double ns_per_tick)
+static void print_json(const struct shape *s, double per_tick)
 {
+	const char *unit = ticks_unit();
+
 	printf("{\"suite\": \"%s\", \"provider\": \"%s\", \"payload\": %u, "
-	       "\"ns_per_cycle\": %.6f, \"rungs\": [",
+	       "\"%s_per_tick\": %.6f, \"rungs\": [",
 	       s->suite->name, srdma_provider_name(s->provider), s->payload,
-	       ns_per_tick);
+	       unit, per_tick);
 	for (int i = 0; i < count; i++) {
 		const struct measured *m = &list[i], *b = below(m);
 
-		printf("%s{\"name\": \"%s\", \"ns\": %.2f, \"low\": %.2f, "
+		printf("%s{\"name\": \"%s\", \"%s\": %.2f, \"low\": %.2f, "
 		       "\"high\": %.2f, \"over\": ",
-		       i ? ", " : "", m->rung->name, m->ns.median, m->ns.low,
-		       m->ns.high);
+		       i ? ", " : "", m->rung->name, unit, m->cost.median,
+		       m->cost.low, m->cost.high);
 		if (b)
-			printf("\"%s\", \"added_ns\": %.2f}", b->rung->name,
-			       m->ns.median - b->ns.median);
+			printf("\"%s\", \"added\": %.2f}", b->rung->name,
+			       m->cost.median - b->cost.median);
 		else
 			printf("null}");
 	}
 	printf("]}\n");
 }
 
+/* Ends the program if a call for an argument failed. err: 0 or -errno. */
+static void need(const char *argument, int err)
+{
+	if (err)
+		wrong(argument, strerror(-err));
+}
+
 static void take(struct shape *s, int opt, int *rounds)
 {
 	long n = 0;
-	int r;
 
 	switch (opt) {
 	case 'p':
@@ -249,9 +252,7 @@ static void take(struct shape *s, int opt, int *rounds)
 			refuse("--suite", optarg, "an AEAD");
 		break;
 	case 'P':
-		r = srdma_provider_create(&s->provider, optarg);
-		if (r)
-			wrong(optarg, strerror(-r));
+		need(optarg, srdma_provider_create(&s->provider, optarg));
 		break;
 	case 'r':
 		if (!number_read(optarg, 1, MAX_ROUNDS, &n))
@@ -260,6 +261,12 @@ static void take(struct shape *s, int opt, int *rounds)
 		break;
 	case 'R':
 		ask_for(optarg);
+		break;
+	case 'e':
+		take_end(s, optarg);
+		break;
+	case 'i':
+		need(optarg, ticks_count_instructions(optarg));
 		break;
 	case 'h':
 		fputs(help, stdout);
@@ -271,24 +278,28 @@ static void take(struct shape *s, int opt, int *rounds)
 
 int main(int argc, char **argv)
 {
-	struct shape shape = { .suite = srdma_suite_by_name("aes-128-gcm"),
-			       .payload = 2048 };
+	struct shape shape = {
+		.suite = srdma_suite_by_name("aes-128-gcm"),
+		.payload = 2048,
+		.end = { { "", "127.0.0.1", "::1" },
+			 { "", "127.0.0.1", "::1" } },
+	};
 	int opt, rounds = 21, json = 0, provider = 0;
-	double ns_per_tick;
+	double per_tick;
 
 	while ((opt = getopt_long(argc, argv, "", table, NULL)) != -1) {
 		json |= opt == 'j';
 		provider |= opt == 'P';
 		take(&shape, opt, &rounds);
 	}
-	if (optind < argc)
+	if (optind < argc || ends == 1)
 		usage();
 	if (!provider && srdma_provider_create(&shape.provider, NULL))
 		wrong("provider", "its self-test failed");
-	ns_per_tick = tick_ns();
+	per_tick = ticks_to_unit();
 	open_all(&shape);
-	measure(rounds, ns_per_tick);
-	(json ? print_json : print_text)(&shape, ns_per_tick);
+	measure(rounds, per_tick);
+	(json ? print_json : print_text)(&shape, per_tick);
 	srdma_provider_destroy(shape.provider);
 	return 0;
 }

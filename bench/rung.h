@@ -8,13 +8,16 @@
 #include <stdint.h>
 
 #include "crypto/provider.h"
+#include "ticks.h"
+#include "udp_end.h"
 
 /* Parameters common to all rungs of a run. */
 struct shape {
 	const struct srdma_suite *suite; /* an AEAD; relay rungs also use
 					    other suites */
 	struct srdma_provider *provider;
-	uint32_t payload; /* bytes */
+	uint32_t payload;  /* bytes */
+	struct end end[2]; /* of the rungs over UDP */
 };
 
 struct rung {
@@ -39,12 +42,6 @@ enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 
 extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
 	rungs_mem[], rungs_udp[], rungs_relay[], rungs_nic[];
-
-/*
- * A monotonic clock: cycles of the time-stamp counter if there is one, else
- * nanoseconds.
- */
-uint64_t ticks(void);
 
 /* Ticks of n calls of once(). */
 static inline uint64_t timed(void *state, unsigned n,

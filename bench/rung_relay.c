@@ -3,6 +3,7 @@
  * including acks, over a wire in memory, in one thread: all CPU time of a
  * message except that of devices.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,22 +58,35 @@ static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
 	return join(t);
 }
 
+static void udp_address(char text[SRDMA_NAME_LEN + 4], const struct end *end,
+			int six)
+{
+	snprintf(text, SRDMA_NAME_LEN + 4, six ? "[%s]:0" : "%s:0",
+		 six ? end->six : end->four);
+}
+
+enum { BARE = 1, SIX = 2 };
+
 /*
- * Over UDP on the loopback interface, with the AEAD if there is a suite. bare: 1
- * to take bare datagrams.
+ * Over UDP, with the AEAD if there is a suite. how: BARE to take bare datagrams,
+ * SIX over IPv6.
  */
 static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
-		      const char *address, int bare)
+		      int how)
 {
+	char address[SRDMA_NAME_LEN + 4];
 	struct transfer *t =
 		prepare(s, suite, suite ? SRDMA_LEVEL_AEAD : SRDMA_LEVEL_NONE);
 	char why[SRDMA_PORT_UDP_WHY_LEN];
 	struct srdma_port *end[2];
 
 	for (int i = 0; i < 2; i++) {
+		udp_address(address, &s->end[i], how & SIX);
+		end_enter(&s->end[i]);
 		if (srdma_port_udp_create(&end[i], address, why))
 			wrong("udp", why);
-		if (bare)
+		end_leave(&s->end[i]);
+		if (how & BARE)
 			srdma_port_udp_take_bare(end[i]);
 	}
 	t->pair.window = 32; /* prevents an overflow of the socket buffer */
@@ -82,27 +96,27 @@ static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
 
 static void *open_udp_none(const struct shape *s)
 {
-	return open_udp(s, NULL, "127.0.0.1:0", 0);
+	return open_udp(s, NULL, 0);
 }
 
 static void *open_udp_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, "127.0.0.1:0", 0);
+	return open_udp(s, s->suite, 0);
 }
 
 static void *open_bare_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, "127.0.0.1:0", 1);
+	return open_udp(s, s->suite, BARE);
 }
 
 static void *open_udp6_none(const struct shape *s)
 {
-	return open_udp(s, NULL, "[::1]:0", 0);
+	return open_udp(s, NULL, SIX);
 }
 
 static void *open_udp6_aead(const struct shape *s)
 {
-	return open_udp(s, s->suite, "[::1]:0", 0);
+	return open_udp(s, s->suite, SIX);
 }
 
 /*
@@ -258,7 +272,7 @@ const struct rung rungs_relay[] = {
 	  open_junk, run_write, close_relays },
 	{ "forged 1:1", "junk 1:1", "before each packet a forged copy",
 	  open_forged, run_write, close_relays },
-	{ "udp none", NULL, "over UDP on the loopback interface", open_udp_none,
+	{ "udp none", NULL, "over UDP, by default on loopback", open_udp_none,
 	  run_write, close_relays },
 	{ "udp aead", "udp none", "with the AEAD", open_udp_aead, run_write,
 	  close_relays },

@@ -1,8 +1,8 @@
 /*
- * Datagrams of the size of a WRITE's packet between two UDP sockets on the
- * loopback interface, both ends in one thread: what the kernel alone costs under
- * the rungs `udp`.
+ * Datagrams of the size of a WRITE's packet between two UDP sockets, both ends
+ * in one thread: what the kernel alone costs under the rungs `udp`.
  */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -29,14 +29,18 @@ struct sockets {
 	uint8_t bytes[TRAIN_BYTES], back[AT_ONCE][1 << 16];
 };
 
-static int bound(struct sockaddr_in *at)
+static int bound(const struct end *end, struct sockaddr_in *at)
 {
 	const int buffer = BUFFER;
 	socklen_t len = sizeof(*at);
-	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+	int sock;
 
+	end_enter(end);
+	sock = socket(AF_INET, SOCK_DGRAM, 0);
+	end_leave(end);
 	*at = (struct sockaddr_in){ .sin_family = AF_INET };
-	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (inet_pton(AF_INET, end->four, &at->sin_addr) != 1)
+		wrong(end->four, "no IPv4 address");
 	if (sock < 0 || bind(sock, (struct sockaddr *)at, len) ||
 	    getsockname(sock, (struct sockaddr *)at, &len))
 		wrong("datagrams", "no socket");
@@ -51,8 +55,8 @@ static struct sockets *open_sockets(const struct shape *s)
 
 	if (!k)
 		wrong("datagrams", "out of memory");
-	k->from = bound(&from);
-	k->to = bound(&to);
+	k->from = bound(&s->end[0], &from);
+	k->to = bound(&s->end[1], &to);
 	if (connect(k->from, (struct sockaddr *)&to, sizeof(to)))
 		wrong("datagrams", "cannot connect");
 	k->size = SRDMA_BTH_LEN + SRDMA_RETH_LEN + SRDMA_STH_LEN +

@@ -10,6 +10,7 @@
 #include "options.h"
 #include "process.h"
 #include "crypto/suite.h"
+#include "wire/icrc.h"
 
 enum { EXIT_OK = 0, EXIT_START = 1, EXIT_USAGE = 2 };
 
@@ -51,6 +52,7 @@ int main(int argc, char **argv)
 	if (o.allow_unprotected)
 		log_info("QPs without any protection are permitted "
 			 "(--allow-unprotected)");
+	srdma_icrc_choose();
 	process_harden();
 	process_raise_files();
 	return selftest() < 0 || supervisor_run(&o) < 0 ? EXIT_START : EXIT_OK;

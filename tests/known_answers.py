@@ -6,6 +6,7 @@ counted by the reason.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 
@@ -19,10 +20,11 @@ ROWS = {row["name"]: row for row in bindings.suites()}
 
 def providers() -> list[bindings.Provider | None]:
     """Returns OpenSSL and the other providers of this build and CPU."""
-    try:
-        return [None, bindings.Provider("ipsec-mb")]
-    except (ValueError, OSError):
-        return [None]
+    found: list[bindings.Provider | None] = [None]
+    for name in ("ipsec-mb", "nettle"):
+        with contextlib.suppress(ValueError, OSError):
+            found.append(bindings.Provider(name))
+    return found
 
 
 PROVIDERS = providers()

@@ -13,31 +13,56 @@ enum {
 	SRDMA_PREFETCH_FRONT = 1024,
 };
 
-/* Prefetches a line for writing, which also takes it from another core's cache.
- * On x86-64 this is assembly, because the builtin needs a target option that
- * would let the compiler use other instructions elsewhere. */
-static inline void srdma_prefetch_line_write(char *line)
+/*
+ * Prefetches a line for reading. For writing: also takes it from another core's
+ * cache. Assembly is used where the builtin does not work: on x86-64 it needs a
+ * target option that would let the compiler use other instructions elsewhere,
+ * and for aarch64 gcc 12 deletes the calls of functions that only prefetch.
+ */
+#if defined(__aarch64__)
+static inline void srdma_prefetch_line(const char *line)
 {
-#ifdef __x86_64__
-	__asm__ volatile("prefetchw %0" : : "m"(*line));
-#else
-	__builtin_prefetch(line, 1);
-#endif
+	__asm__ volatile("prfm pldl1keep, %0" : : "Q"(*line));
 }
+
+static inline void srdma_prefetch_line_write(const char *line)
+{
+	__asm__ volatile("prfm pstl1keep, %0" : : "Q"(*line));
+}
+#elif defined(__x86_64__)
+static inline void srdma_prefetch_line(const char *line)
+{
+	__builtin_prefetch(line);
+}
+
+static inline void srdma_prefetch_line_write(const char *line)
+{
+	__asm__ volatile("prefetchw %0" : : "m"(*line));
+}
+#else
+static inline void srdma_prefetch_line(const char *line)
+{
+	__builtin_prefetch(line);
+}
+
+static inline void srdma_prefetch_line_write(const char *line)
+{
+	__builtin_prefetch(line, 1);
+}
+#endif
 
 /* Prefetches all lines of [at, at + len), len > 0; write 1: for writing. */
 static inline void srdma_prefetch_lines(const void *at, size_t len, int write)
 {
-	const uintptr_t first = (uintptr_t)at / SRDMA_CACHE_LINE;
-	const uintptr_t last = ((uintptr_t)at + len - 1) / SRDMA_CACHE_LINE;
+	const uintptr_t within = (uintptr_t)at % SRDMA_CACHE_LINE;
+	char *line = (char *)(uintptr_t)at - within;
 
-	for (uintptr_t i = first; i <= last; i++) {
-		char *line = (char *)(i * SRDMA_CACHE_LINE);
-
+	for (char *const end = line + within + len; line < end;
+	     line += SRDMA_CACHE_LINE) {
 		if (write)
 			srdma_prefetch_line_write(line);
 		else
-			__builtin_prefetch(line);
+			srdma_prefetch_line(line);
 	}
 }
 

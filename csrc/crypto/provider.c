@@ -6,10 +6,14 @@
 #ifdef SRDMA_HAVE_IPSECMB
 #include "crypto/provider_ipsecmb.h"
 #endif
+#ifdef SRDMA_HAVE_NETTLE
+#include "crypto/provider_nettle.h"
+#endif
 
 struct kind {
 	const char *name;
 	int (*create)(struct srdma_provider **out);
+	int (*suits)(void); /* 0: not by default; NULL: create() decides */
 };
 
 static int openssl_create(struct srdma_provider **out)
@@ -18,12 +22,15 @@ static int openssl_create(struct srdma_provider **out)
 	return 0;
 }
 
-/* In order of preference: the fastest first, the portable one last. */
+/* In order of preference; the portable one is the last. */
 static const struct kind kinds[] = {
 #ifdef SRDMA_HAVE_IPSECMB
-	{ "ipsec-mb", srdma_ipsecmb_create },
+	{ "ipsec-mb", srdma_ipsecmb_create, NULL },
 #endif
-	{ "openssl", openssl_create },
+#ifdef SRDMA_HAVE_NETTLE
+	{ "nettle", srdma_nettle_create, srdma_nettle_suits },
+#endif
+	{ "openssl", openssl_create, NULL },
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
@@ -53,13 +60,20 @@ static int create(struct srdma_provider **out, const struct kind *kind)
 	return r;
 }
 
+static int wanted(const struct kind *kind, const char *name)
+{
+	if (name)
+		return strcmp(name, kind->name) == 0;
+	return !kind->suits || kind->suits();
+}
+
 int srdma_provider_create(struct srdma_provider **out, const char *name)
 {
 	int r = -ENOENT;
 
 	*out = NULL;
 	for (int i = 0; i < KINDS; i++) {
-		if (name && strcmp(name, kinds[i].name) != 0)
+		if (!wanted(&kinds[i], name))
 			continue;
 		r = create(out, &kinds[i]);
 		if (name || r != -ENOTSUP)
@@ -77,6 +91,24 @@ void srdma_provider_destroy(struct srdma_provider *p)
 const char *srdma_provider_name(const struct srdma_provider *p)
 {
 	return p ? p->name : "openssl";
+}
+
+static int ends_with(const char *name, const char *end)
+{
+	const size_t n = strlen(name), m = strlen(end);
+
+	return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+const struct srdma_suite_verbs *
+srdma_provider_own(const struct srdma_provider_row *rows, unsigned n,
+		   const struct srdma_suite *s)
+{
+	for (; n; n--, rows++)
+		if (rows->openssl == s->verbs &&
+		    ends_with(s->algorithm, rows->family))
+			return s->key_len == rows->lacks ? NULL : rows->own;
+	return NULL;
 }
 
 const struct srdma_suite_verbs *

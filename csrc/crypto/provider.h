@@ -19,10 +19,24 @@ struct srdma_provider {
 	void (*destroy)(struct srdma_provider *p);
 };
 
+/* Rows of which a provider has an implementation of its own. */
+struct srdma_provider_row {
+	const char *family; /* last part of the name of OpenSSL's algorithm */
+	const struct srdma_suite_verbs *openssl, *own;
+	uint8_t lacks; /* key length without an own one, bytes; 0: none */
+};
+
+/* For struct srdma_provider: the provider's verbs of s by its table of n rows;
+ * NULL if it has none. */
+const struct srdma_suite_verbs *
+srdma_provider_own(const struct srdma_provider_row *rows, unsigned n,
+		   const struct srdma_suite *s);
+
 /*
- * Creates a provider by name: "openssl", "ipsec-mb" (x86-64, if built with its
- * header), or NULL for the fastest that runs on this CPU. Runs the self-test of
- * its rows.
+ * Creates a provider by name: "openssl", "ipsec-mb" (x86-64), "nettle", the last
+ * two if built with their headers; or NULL for the first in the order of
+ * docs/architecture.md, *Crypto providers*, that suits this CPU. Runs the
+ * self-test of its rows.
  * Returns 0 (*out NULL: OpenSSL), -ENOENT (this build has no such provider),
  * -ENOTSUP (the CPU lacks a required feature), -ENOMEM, or -EIO (a known-answer
  * test failed: the machine or the library is faulty).

@@ -6,38 +6,19 @@
 
 #include "base/bytes.h"
 
-/* Replacements of OpenSSL's implementations, selected by OpenSSL's algorithm
- * name. */
-static const struct {
-	const struct srdma_suite_verbs *openssl, *own;
-	const char *family; /* suffix of the algorithm name */
-} table[] = {
-	{ &srdma_suite_aead, &srdma_suite_ipsecmb_gcm, "GCM" },
-	{ &srdma_suite_aead_mac, &srdma_suite_ipsecmb_gmac, "GCM" },
-	{ &srdma_suite_aead, &srdma_suite_ipsecmb_chacha, "Poly1305" },
-	{ &srdma_suite_aead_mac, &srdma_suite_ipsecmb_poly1305, "Poly1305" },
-	{ &srdma_suite_mac, &srdma_suite_ipsecmb_cmac, "CMAC" },
+enum { AES_192 = 24 };
+
+static const struct srdma_provider_row rows[] = {
+	{ "GCM", &srdma_suite_aead, &srdma_suite_ipsecmb_gcm, 0 },
+	{ "GCM", &srdma_suite_aead_mac, &srdma_suite_ipsecmb_gmac, 0 },
+	{ "Poly1305", &srdma_suite_aead, &srdma_suite_ipsecmb_chacha, 0 },
+	{ "Poly1305", &srdma_suite_aead_mac, &srdma_suite_ipsecmb_poly1305, 0 },
+	{ "CMAC", &srdma_suite_mac, &srdma_suite_ipsecmb_cmac, AES_192 },
 };
-
-enum { TABLE = sizeof(table) / sizeof(table[0]), AES_192 = 24 };
-
-static int ends_with(const char *name, const char *end)
-{
-	size_t n = strlen(name), m = strlen(end);
-
-	return n >= m && strcmp(name + n - m, end) == 0;
-}
 
 static const struct srdma_suite_verbs *verbs(const struct srdma_suite *s)
 {
-	/* The library has no CMAC with 24-byte keys. */
-	if (s->verbs == &srdma_suite_mac && s->key_len == AES_192)
-		return NULL;
-	for (int i = 0; i < TABLE; i++)
-		if (table[i].openssl == s->verbs &&
-		    ends_with(s->algorithm, table[i].family))
-			return table[i].own;
-	return NULL;
+	return srdma_provider_own(rows, sizeof(rows) / sizeof(rows[0]), s);
 }
 
 static void destroy(struct srdma_provider *p)

@@ -59,6 +59,8 @@ int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len)
 int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 		      const uint8_t *tag, uint32_t tag_len)
 {
+	if (!r && !tag)
+		r = -EIO;
 	if (!r && !srdma_equal(code, tag, tag_len))
 		r = -EBADMSG;
 	srdma_wipe(code, SRDMA_SUITE_MAX_TAG);

@@ -56,6 +56,13 @@ struct srdma_suite_io {
 	uint8_t *out; /* AEAD: in_len bytes, no overlap with in; MAC: unused */
 };
 
+/* 1 if a suite with nonces may follow the pointers of io. Libraries do not
+ * check them, or give NULL another meaning. An AEAD also needs out. */
+static inline int srdma_suite_complete(const struct srdma_suite_io *io)
+{
+	return io->nonce && (io->ad || !io->ad_len) && (io->in || !io->in_len);
+}
+
 /* Inputs of several MACs: input i is the len bytes at in + i * stride. */
 struct srdma_suite_inputs {
 	const uint8_t *in;
@@ -80,7 +87,7 @@ struct srdma_suite_key {
  * context can be keyed again. 0, or -EIO as above. seal: 0 or -EIO (out is
  * wiped). open: 0, -EBADMSG (wrong tag; out is wiped), -EIO (out is wiped).
  * seal and open return -EIO as well if the context was keyed for the other use
- * or has no key.
+ * or has no key, open also if tag is NULL.
  */
 struct srdma_suite_verbs {
 	/* p: the provider of these operations; OpenSSL's ignore it. */
@@ -123,8 +130,8 @@ uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len);
 
 /*
  * Last step of opening with a MAC: compares the computed code with the tag in
- * constant time. Returns r if it is not 0, 0 if code begins with tag, else
- * -EBADMSG. Wipes code, because the code of a forged packet is a valid tag.
+ * constant time. Returns r if it is not 0, -EIO if tag is NULL, 0 if code begins
+ * with tag, else -EBADMSG. Wipes code, because the code of a forged packet is a valid tag.
  */
 int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 		      const uint8_t *tag, uint32_t tag_len);

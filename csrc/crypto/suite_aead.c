@@ -1,46 +1,42 @@
 /*
- * AEAD suites by OpenSSL's EVP_CIPHER. GMAC and Poly1305 are the same ciphers
- * with all input as associated data and an empty text (docs/protocol.md 4.5).
- * All rows have tags of 16 bytes, EVP's default. OCB encodes the tag length in
- * the nonce, so another length would have to be set before the nonce.
+ * AEAD suites by OpenSSL. GMAC and Poly1305 are the same ciphers with all input
+ * as associated data and an empty text (docs/protocol.md 4.5). All rows have
+ * tags of 16 bytes, OpenSSL's default. OCB encodes the tag length in the nonce,
+ * so another length would have to be set before the nonce.
  */
 #include "crypto/suite.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <openssl/evp.h>
 
 #include "base/bytes.h"
+#include "crypto/openssl_cipher.h"
 
 struct srdma_suite_ctx {
-	EVP_CIPHER_CTX *cipher; /* keyed; each packet sets the nonce */
+	struct srdma_openssl_cipher cipher; /* each packet sets the nonce */
 	enum srdma_suite_use use;
-	int tag_len;
+	uint32_t tag_len;
 };
 
 static void aead_destroy(struct srdma_suite_ctx *c)
 {
 	if (!c)
 		return;
-	EVP_CIPHER_CTX_free(c->cipher); /* wipes the key schedule */
+	srdma_openssl_cipher_destroy(&c->cipher);
 	free(c);
 }
 
-/* Sets cipher, direction and key, and checks that OpenSSL's sizes are the
- * row's. */
-static int set_key(EVP_CIPHER_CTX *ctx, const struct srdma_suite *s,
-		   enum srdma_suite_use use, const uint8_t *key)
+static int aead_again(struct srdma_suite_ctx *c,
+		      const struct srdma_suite_key *k)
 {
-	EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, s->algorithm, NULL);
-	int ok = cipher && EVP_CIPHER_get_key_length(cipher) == s->key_len &&
-		 EVP_CIPHER_get_iv_length(cipher) == s->iv_len &&
-		 EVP_CipherInit_ex2(ctx, cipher, key, NULL, use, NULL) == 1;
-
-	EVP_CIPHER_free(cipher);
-	return ok ? 0 : -EIO;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c->use = SRDMA_SUITE_NO_KEY;
+	if (srdma_openssl_cipher_key(&c->cipher, k->use, k->key))
+		return -EIO;
+	c->tag_len = k->tag_len;
+	c->use = k->use;
+	return 0;
 }
 
 static int aead_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
@@ -56,29 +52,14 @@ static int aead_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	c->use = k->use;
-	c->tag_len = (int)k->tag_len;
-	c->cipher = EVP_CIPHER_CTX_new();
-	r = c->cipher ? set_key(c->cipher, k->suite, k->use, k->key) : -ENOMEM;
+	r = srdma_openssl_cipher_create(&c->cipher, k->suite);
+	if (!r)
+		r = aead_again(c, k);
 	if (r) {
 		aead_destroy(c);
 		return r;
 	}
 	*ctx = c;
-	return 0;
-}
-
-static int aead_again(struct srdma_suite_ctx *c,
-		      const struct srdma_suite_key *k)
-{
-	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
-		return -EINVAL;
-	c->use = SRDMA_SUITE_NO_KEY;
-	if (EVP_CipherInit_ex2(c->cipher, NULL, k->key, NULL, k->use, NULL) !=
-	    1)
-		return -EIO;
-	c->tag_len = (int)k->tag_len;
-	c->use = k->use;
 	return 0;
 }
 
@@ -88,58 +69,48 @@ static int aead_forget(struct srdma_suite_ctx *c)
 	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
 
 	c->use = SRDMA_SUITE_NO_KEY;
-	return EVP_CipherInit_ex2(c->cipher, NULL, zero, NULL, -1, NULL) == 1
-		       ? 0
-		       : -EIO;
+	return srdma_openssl_cipher_key(&c->cipher, SRDMA_SUITE_SEAL, zero);
 }
 
-/* One EVP update. out NULL: associated data. An empty input is skipped. */
-static int update(EVP_CIPHER_CTX *ctx, uint8_t *out, int *done,
-		  const uint8_t *in, size_t len)
+static int end(struct srdma_openssl_cipher *c, enum srdma_suite_use use,
+	       uint8_t *out, size_t room, size_t *done)
 {
-	*done = 0;
-	if (len == 0)
-		return 1;
-	return len <= INT_MAX &&
-	       EVP_CipherUpdate(ctx, out, done, in, (int)len) == 1;
+	return use == SRDMA_SUITE_OPEN
+		       ? srdma_openssl_cipher_judge(c, out, room, done)
+		       : srdma_openssl_cipher_end(c, out, room, done);
 }
 
-/* Sets the nonce, adds the associated data and processes the text into out
- * (NULL: the text is more associated data). *done: bytes written to out; OCB
- * holds back an incomplete last block. */
-static int start(struct srdma_suite_ctx *c, enum srdma_suite_use use,
-		 const struct srdma_suite_io *io, uint8_t *out, int *done)
+/* Processes a packet up to its tag. out NULL: the text is more associated data.
+ * tag: as srdma_openssl_cipher_begin(). 0, -EIO, or -EBADMSG if OpenSSL refuses
+ * the tag of a packet to open. */
+static int process(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		   const struct srdma_suite_io *io, uint8_t *out,
+		   const uint8_t *tag)
 {
-	return c->use == use &&
-	       EVP_CipherInit_ex2(c->cipher, NULL, NULL, io->nonce, -1, NULL) ==
-		       1 &&
-	       update(c->cipher, NULL, done, io->ad, io->ad_len) &&
-	       update(c->cipher, out, done, io->in, io->in_len);
-}
-
-/* Writes the rest of the text and computes or checks the tag. 0; -EBADMSG if
- * EVP refuses, as it does for a wrong tag; -EIO if the length of the text is
- * wrong. */
-static int finish(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
-		  uint8_t *out, int done)
-{
+	struct srdma_openssl_cipher *cipher = &c->cipher;
 	uint8_t nothing[EVP_MAX_BLOCK_LENGTH];
-	int n;
+	size_t done = 0, rest;
+	int r;
 
-	if (EVP_CipherFinal_ex(c->cipher, out ? out + done : nothing, &n) != 1)
-		return -EBADMSG;
-	return out && (size_t)done + (size_t)n != io->in_len ? -EIO : 0;
+	if (srdma_openssl_cipher_begin(cipher, use, io->nonce, tag,
+				       c->tag_len) ||
+	    srdma_openssl_cipher_add(cipher, io->ad, io->ad_len) ||
+	    (out ? srdma_openssl_cipher_text(cipher, out, &done, io->in,
+					     io->in_len)
+		 : srdma_openssl_cipher_add(cipher, io->in, io->in_len)))
+		return -EIO;
+	if (!out)
+		return end(cipher, use, nothing, sizeof(nothing), &rest);
+	r = end(cipher, use, out + done, io->in_len - done, &rest);
+	return !r && done + rest != io->in_len ? -EIO : r;
 }
 
 static int seal_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     uint8_t *out, uint8_t *tag)
 {
-	int done;
-
-	if (start(c, SRDMA_SUITE_SEAL, io, out, &done) &&
-	    finish(c, io, out, done) == 0 &&
-	    EVP_CIPHER_CTX_ctrl(c->cipher, EVP_CTRL_AEAD_GET_TAG, c->tag_len,
-				tag) == 1)
+	if (c->use == SRDMA_SUITE_SEAL && srdma_suite_complete(io) &&
+	    !process(c, SRDMA_SUITE_SEAL, io, out, NULL) &&
+	    !srdma_openssl_cipher_tag(&c->cipher, tag, c->tag_len))
 		return 0;
 	if (out)
 		srdma_wipe(out, io->in_len);
@@ -149,14 +120,10 @@ static int seal_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 static int open_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     uint8_t *out, const uint8_t *tag)
 {
-	uint8_t expected[EVP_MAX_BLOCK_LENGTH];
-	int done, r = -EIO;
+	int r = -EIO;
 
-	memcpy(expected, tag, (size_t)c->tag_len); /* the ctrl is not const */
-	if (start(c, SRDMA_SUITE_OPEN, io, out, &done) &&
-	    EVP_CIPHER_CTX_ctrl(c->cipher, EVP_CTRL_AEAD_SET_TAG, c->tag_len,
-				expected) == 1)
-		r = finish(c, io, out, done);
+	if (c->use == SRDMA_SUITE_OPEN && srdma_suite_complete(io))
+		r = process(c, SRDMA_SUITE_OPEN, io, out, tag);
 	if (r && out)
 		srdma_wipe(out, io->in_len);
 	return r;
@@ -165,13 +132,13 @@ static int open_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 static int aead_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     uint8_t *tag)
 {
-	return seal_into(c, io, io->out, tag);
+	return io->out || !io->in_len ? seal_into(c, io, io->out, tag) : -EIO;
 }
 
 static int aead_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     const uint8_t *tag)
 {
-	return open_into(c, io, io->out, tag);
+	return io->out || !io->in_len ? open_into(c, io, io->out, tag) : -EIO;
 }
 
 static int aead_mac_seal(struct srdma_suite_ctx *c,

@@ -103,14 +103,23 @@ static int run(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	return srdma_ipsecmb_do(c->mb->mgr);
 }
 
+static int run_aead(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		    const struct srdma_suite_io *io, uint8_t *code)
+{
+	const struct text t = { io->ad,	    io->in,  io->ad_len,
+				io->in_len, io->out, code };
+
+	return srdma_suite_complete(io) && (io->out || !io->in_len)
+		       ? run(c, use, io->nonce, &t)
+		       : -EIO;
+}
+
 static int aead_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     uint8_t *tag)
 {
-	const struct text t = { io->ad,	    io->in,  io->ad_len,
-				io->in_len, io->out, tag };
-	int r = run(c, SRDMA_SUITE_SEAL, io->nonce, &t);
+	int r = run_aead(c, SRDMA_SUITE_SEAL, io, tag);
 
-	if (r)
+	if (r && io->out)
 		srdma_wipe(io->out, io->in_len);
 	return r;
 }
@@ -119,12 +128,10 @@ static int aead_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		     const uint8_t *tag)
 {
 	uint8_t code[SRDMA_MAX_TAG];
-	const struct text t = { io->ad,	    io->in,  io->ad_len,
-				io->in_len, io->out, code };
-	int r = srdma_suite_judge(run(c, SRDMA_SUITE_OPEN, io->nonce, &t), code,
+	int r = srdma_suite_judge(run_aead(c, SRDMA_SUITE_OPEN, io, code), code,
 				  tag, TAG);
 
-	if (r)
+	if (r && io->out)
 		srdma_wipe(io->out, io->in_len);
 	return r;
 }
@@ -134,12 +141,13 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {
 	uint8_t nothing[1] = { 0 };
-	const struct text t = { .ad = srdma_ipsecmb_join(c->mb, io),
-				.ad_len = io->ad_len + io->in_len,
-				.in = nothing,
-				.out = nothing,
-				.code = code };
+	struct text t = { .ad_len = io->ad_len + io->in_len,
+			  .in = nothing,
+			  .out = nothing,
+			  .code = code };
 
+	if (srdma_suite_complete(io))
+		t.ad = srdma_ipsecmb_join(c->mb, io);
 	return t.ad ? run(c, use, io->nonce, &t) : -EIO;
 }
 

@@ -70,6 +70,8 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	int r;
 
 	*ctx = NULL;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
 	c = aligned_alloc(BLOCK, size);
 	if (!c)
 		return -ENOMEM;

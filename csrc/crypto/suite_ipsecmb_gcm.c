@@ -82,6 +82,8 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	int r;
 
 	*ctx = NULL;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
 	c = aligned_alloc(align, size);
 	if (!c)
 		return -ENOMEM;
@@ -106,8 +108,7 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
  */
 static int complete(const struct srdma_suite_io *io, const uint8_t *tag)
 {
-	return io->nonce && tag && (io->ad || !io->ad_len) &&
-	       (io->in || !io->in_len);
+	return tag && srdma_suite_complete(io);
 }
 
 static int gcm_complete(const struct srdma_suite_io *io, const uint8_t *tag)

@@ -16,8 +16,9 @@
 #include "wire/wire.h"
 
 struct srdma_suite_ctx {
-	EVP_MAC_CTX *mac; /* keyed; init without a key starts a message */
+	EVP_MAC_CTX *mac; /* keyed */
 	enum srdma_suite_use use;
+	int ready; /* 1: the key was set, which also starts a message */
 	size_t key_len;
 	size_t full; /* output bytes of the algorithm */
 	size_t tag_len;
@@ -75,6 +76,7 @@ static int mac_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		mac_destroy(c);
 		return -EIO;
 	}
+	c->ready = 1;
 	*ctx = c;
 	return 0;
 }
@@ -86,6 +88,7 @@ static int mac_again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	c->use = SRDMA_SUITE_NO_KEY;
 	if (EVP_MAC_init(c->mac, k->key, c->key_len, NULL) != 1)
 		return -EIO;
+	c->ready = 1;
 	c->tag_len = k->tag_len;
 	c->use = k->use;
 	return 0;
@@ -100,13 +103,22 @@ static int mac_forget(struct srdma_suite_ctx *c)
 	return EVP_MAC_init(c->mac, zero, c->key_len, NULL) == 1 ? 0 : -EIO;
 }
 
+/* Starts a message, unless the call that set the key did. Returns 1 or 0. */
+static int start(struct srdma_suite_ctx *c)
+{
+	const int ready = c->ready;
+
+	c->ready = 0;
+	return ready || EVP_MAC_init(c->mac, NULL, 0, NULL) == 1;
+}
+
 /* Computes the MAC of ad | in at full length. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {
 	size_t n = 0;
 
-	if (c->use != use || EVP_MAC_init(c->mac, NULL, 0, NULL) != 1 ||
+	if (c->use != use || !start(c) ||
 	    EVP_MAC_update(c->mac, io->ad, io->ad_len) != 1 ||
 	    (io->in_len && EVP_MAC_update(c->mac, io->in, io->in_len) != 1) ||
 	    EVP_MAC_final(c->mac, code, &n, SRDMA_MAX_TAG) != 1 || n != c->full)

@@ -40,11 +40,32 @@ void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
 	mr->key = key;
 	mr->moving = 0;
 	srdma_mr_insert(t, mr);
+	t->revision++;
+}
+
+void srdma_mr_end(struct srdma_mr_table *t, struct srdma_mr *mr)
+{
+	mr->dead = 1;
+	t->revision++;
+}
+
+void srdma_mr_set_moving(struct srdma_mr_table *t, struct srdma_mr *mr,
+			 int moving)
+{
+	mr->moving = moving;
+	t->revision++;
+}
+
+void srdma_mr_withdraw(struct srdma_mr_table *t, struct srdma_mr *mr)
+{
+	mr->access &= ~(uint32_t)SRDMA_RIGHTS_REMOTE;
+	t->revision++;
 }
 
 void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
 {
 	take_out(t, mr);
+	t->revision++;
 	srdma_exposed_remove(&t->exposed, &mr->exposed);
 	mr->region->leg->port->ops->region_close(mr->region);
 	srdma_memguard_destroy(mr->guard);
@@ -65,12 +86,11 @@ static int is_out_of_scope(const struct srdma_mr *mr,
 	       memcmp(mr->scope_holder, want->holder, sizeof(any));
 }
 
-/* RFC 5042 R6.1.1-1, R6.1.1-2, R6.1.1-3, R6.3.5-1, A6.1.1a, A6.3.5 */
-enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
-				  const struct srdma_mr_want *want)
+/* RFC 5042 R6.1.1-1, R6.1.1-2, R6.1.1-3, R6.2.1-1, R6.3.5-1
+ * RFC 5042 A6.1.1a, A6.3.1, A6.3.5 */
+static enum srdma_reason examine(const struct srdma_mr *mr,
+				 const struct srdma_mr_want *want)
 {
-	const struct srdma_region *region;
-
 	if (!mr || mr->dead || mr->moving)
 		return SRDMA_REASON_BAD_RKEY;
 	if (mr->leg != want->leg)
@@ -79,21 +99,33 @@ enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
 		return SRDMA_REASON_QP_SCOPE;
 	if ((mr->access & want->right) != want->right)
 		return SRDMA_REASON_NO_RIGHT;
-	region = mr->region;
-	/* Written as differences, which cannot wrap (6). */
-	if (want->len > region->length || want->addr < mr->base ||
-	    want->addr - mr->base > region->length - want->len)
-		return SRDMA_REASON_OUT_OF_BOUNDS;
-	return SRDMA_REASON_NONE;
+	return srdma_mr_covers(mr, want->addr, want->len)
+		       ? SRDMA_REASON_NONE
+		       : SRDMA_REASON_OUT_OF_BOUNDS;
 }
 
-/* RFC 5042 R6.2.1-1, A6.3.1 */
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **out)
 {
-	*out = srdma_mr_find(t, want->key);
-	return srdma_mr_allows(*out, want);
+	struct srdma_mr *mr = srdma_mr_find(t, want->key);
+	const enum srdma_reason why = examine(mr, want);
+
+	*out = why ? NULL : mr;
+	return why;
+}
+
+enum srdma_reason srdma_mr_permit(const struct srdma_mr_table *t,
+				  struct srdma_mr_permit *permit,
+				  const struct srdma_mr_want *want,
+				  struct srdma_mr **out)
+{
+	const enum srdma_reason why = srdma_mr_check(t, want, out);
+
+	if (!why)
+		*permit = (struct srdma_mr_permit){ *out, t->revision,
+						    want->key, want->right };
+	return why;
 }
 
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,

@@ -44,6 +44,9 @@ struct srdma_mr_table {
 	/* Number of the last registration, revocation or start of a DMA; it
 	 * orders these events. */
 	uint64_t serial;
+	/* Rises when a region ends, loses a right or its key, or begins or ends to
+	 * move. */
+	uint64_t revision;
 	struct srdma_exposed_table exposed;
 };
 
@@ -54,6 +57,13 @@ void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr);
  * SGL finds its region by the key. */
 void srdma_mr_rename(struct srdma_mr_table *t, struct srdma_mr *mr,
 		     uint32_t key);
+/* The region is refused from now on: it was deregistered. */
+void srdma_mr_end(struct srdma_mr_table *t, struct srdma_mr *mr);
+/* 1: the region is refused until srdma_mr_rename(). */
+void srdma_mr_set_moving(struct srdma_mr_table *t, struct srdma_mr *mr,
+			 int moving);
+/* Ends the remote rights of the region. */
+void srdma_mr_withdraw(struct srdma_mr_table *t, struct srdma_mr *mr);
 /* Removes the region from the table and frees it with its memory keys. dmas
  * must be 0. */
 void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr);
@@ -74,14 +84,45 @@ struct srdma_mr_want {
 
 /*
  * Checks an access, except for its proof. Returns SRDMA_REASON_NONE and the
- * region in *mr, or the reason of the first check that failed.
+ * region in *mr, or the reason of the first check that failed and NULL there.
  */
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **mr);
-/* The same for the region that srdma_mr_find() returned; NULL: no such key. */
-enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
-				  const struct srdma_mr_want *want);
+
+/* The last access that was permitted to a leg, QP and holder. Until the revision of
+ * the table changes, the same kind of access to the same region needs only its
+ * bounds checked. All zero: none. */
+struct srdma_mr_permit {
+	struct srdma_mr *mr;
+	uint64_t revision;
+	uint32_t key, right;
+};
+/* As srdma_mr_check(). On success sets *permit. */
+enum srdma_reason srdma_mr_permit(const struct srdma_mr_table *t,
+				  struct srdma_mr_permit *permit,
+				  const struct srdma_mr_want *want,
+				  struct srdma_mr **mr);
+/* The region if the permit holds for this kind of access; NULL: it does not. */
+static inline struct srdma_mr *
+srdma_mr_permitted(const struct srdma_mr_table *t,
+		   const struct srdma_mr_permit *permit, uint32_t key,
+		   uint32_t right)
+{
+	return permit->revision == t->revision && permit->key == key &&
+			       permit->right == right
+		       ? permit->mr
+		       : NULL;
+}
+/* 1: the bytes lie in the region. Written as differences, which cannot wrap (6). */
+static inline int srdma_mr_covers(const struct srdma_mr *mr, uint64_t addr,
+				  uint64_t len)
+{
+	const struct srdma_region *region = mr->region;
+
+	return len <= region->length && addr >= mr->base &&
+	       addr - mr->base <= region->length - len;
+}
 
 /* 1 if no part of [addr, addr + len) was revoked after the event `serial`. */
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,

@@ -68,8 +68,11 @@ static void count(struct srdma_qp_path *x, const struct srdma_packet *p)
 	if (x->told & (x->told - 1))
 		return;
 	x->asking = 1;
-	if (p->opcode != SRDMA_OP_ACKNOWLEDGE)
-		srdma_qp_schedule(x->qp, SRDMA_SAY_ACK);
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE)
+		return;
+	/* The control packets of this run have left. */
+	srdma_qp_schedule(x->qp, SRDMA_SAY_ACK);
+	srdma_qp_activate(x->qp);
 }
 
 uint8_t srdma_bare_next(struct srdma_qp_path *x, const struct srdma_packet *p)

@@ -14,12 +14,12 @@ struct srdma_env;
 struct srdma_qp;
 
 struct srdma_connect {
-	char address[SRDMA_NAME_LEN]; /* of the peer's wire, as it told */
-	uint64_t begun; /* last connection attempt or validation, ns */
-	uint64_t due;	/* without an own path: time to reconnect, ns */
-	uint64_t lost;	/* path not validated since, ns; SRDMA_NEVER: it is */
-	uint32_t failures; /* of connections or validations, in a row */
 	uint8_t trial;	   /* 1: the own path is being validated */
+	uint32_t failures; /* of connections or validations, in a row */
+	uint64_t begun;	   /* last connection attempt or validation, ns */
+	uint64_t due;	   /* without an own path: time to reconnect, ns */
+	uint64_t lost; /* path not validated since, ns; SRDMA_NEVER: it is */
+	char address[SRDMA_NAME_LEN]; /* of the peer's wire, as it told */
 };
 
 /* KEYS, role 0: connects to the peer's address. 0, or the error of the port, with

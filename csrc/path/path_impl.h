@@ -60,52 +60,57 @@ struct srdma_path_table {
 	uint32_t token[SRDMA_PATH_TOKENS];
 };
 
-/* A QP's part. */
+/* A QP's part. The first fields, up to `connect.trial`, are those that each packet
+ * touches. */
 struct srdma_qp_path {
 	struct srdma_qp *qp;
 	struct srdma_env *env;
 	struct srdma_conn *conn; /* the QP's path; NULL: none */
 	struct srdma_conn *own;	 /* the own path, opened for this QP */
-	/* The path on which the peer received something last (7.3), and the packet
-	 * number from which on an ack shows this for conn; UINT64_MAX: it did. */
-	struct srdma_path *remembered;
-	uint64_t shown_by;
-	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
-	LIST_ENTRY(srdma_qp_path) known_next;		 /* of remembered */
-	struct srdma_connect connect;
 	struct srdma_rtt rtt;
-	uint64_t first_pn; /* of the QP's packets */
 	uint64_t acked_pn; /* highest that the peer acknowledged */
-	uint64_t probed;   /* last flag A for a large lead over acked_pn, ns */
+	/* The number from which on an ack shows that the peer receives on conn, so
+	 * that it becomes `remembered`; UINT64_MAX: it is. */
+	uint64_t shown_by;
+	uint64_t first_pn; /* of the QP's packets */
 	uint64_t progress; /* srdma_path_progress(), ns */
+	/* The first response that no ack confirmed: its number, and when it left
+	 * or the path changed, ns. 0: none. */
+	uint64_t answer_pn, answered;
 
 	/* UDP only, written by probe.c and limit.c. */
-	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
-	struct srdma_probe current, other; /* of conn, and of candidate */
-	/* Of all addresses, since conn was validated last: bytes of verified
-	 * packets, and bytes sent to addresses that are not validated. */
-	uint64_t paid, spent;
-	uint64_t contest;    /* earliest next candidate, ns */
-	uint64_t home_due;   /* next challenge to the own path, ns */
-	uint64_t held_until; /* OPEN is held until then, ns */
-	uint32_t answers[SRDMA_PATH_ANSWERS]; /* tokens to send back */
 	uint8_t answer_count;
 	uint8_t held;	      /* 1: the limit of conn is used up */
 	uint8_t peer_limited; /* 1: the peer's path is not validated */
 	uint8_t home_known;   /* 1: the peer answered at the address it named */
 	uint8_t at_home;      /* server without own path: conn leads there */
-	/* The first response that no ack confirmed: its number, and when it left
-	 * or the path changed, ns. 0: none. */
-	uint64_t answer_pn, answered;
-	/* Bare datagrams (11a): packets that left without consent. 1: a question
-	 * is due; the peer asked; the peer consented. */
-	uint32_t told;
+	/* Bare datagrams (11a): a question is due; the peer asked; it consented. */
 	uint8_t asking, asked, consent;
+	uint32_t told;		      /* packets that left without consent */
+	uint64_t home_due;	      /* next challenge to the own path, ns */
+	struct srdma_conn *candidate; /* that conn may change to; NULL: none */
+	struct srdma_probe current;   /* of conn */
+
+	struct srdma_connect connect;
+	uint64_t probed; /* last flag A for a large lead over acked_pn, ns */
+
+	/* UDP only, as above. */
+	struct srdma_probe other; /* of candidate */
+	uint64_t contest;	  /* earliest next candidate, ns */
+	uint64_t held_until;	  /* OPEN is held until then, ns */
+	/* Of all addresses, since conn was validated last: bytes of verified
+	 * packets, and bytes sent to addresses that are not validated. */
+	uint64_t paid, spent;
+	uint32_t answers[SRDMA_PATH_ANSWERS]; /* tokens to send back */
 	/* The first request since the last new one that is answered again, ns; 0:
 	 * none. */
 	uint64_t repeats;
 	/* The packet number of the last question on this path; 0: none. */
 	uint64_t question_pn;
+
+	struct srdma_path *remembered;			 /* see 7.3 */
+	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
+	LIST_ENTRY(srdma_qp_path) known_next;		 /* of remembered */
 };
 
 /* --- path_table.c ----------------------------------------------------------- */

@@ -80,7 +80,7 @@ void srdma_path_unwatch(struct srdma_qp *qp)
  * starts. */
 static void left(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
-	if (srdma_wire_traits(p->opcode) & SRDMA_T_ANSWER)
+	if (p->traits & SRDMA_T_ANSWER)
 		answered(x, p->pn);
 	if (!(p->flags & SRDMA_STH_ACK_NOW))
 		return;

@@ -32,7 +32,8 @@ enum { SRDMA_TOKEN_LEN = 16, SRDMA_LEG_FDS = 3 };
 struct srdma_buf {
 	uint8_t *data;
 	uint32_t len; /* bytes used */
-	uint32_t cap; /* capacity in bytes, >= SRDMA_MAX_PACKET */
+	uint32_t cap; /* capacity in bytes: >= SRDMA_MAX_PACKET of buf_get, >=
+			 len of a datagram */
 	struct srdma_port *port;
 	struct srdma_buf *next; /* link for the free list or the owner */
 };
@@ -143,11 +144,18 @@ struct srdma_port_ops {
 	 */
 	int (*prefetch)(struct srdma_port *port, const uint8_t **data, int n);
 	/*
-	 * Publish committed datagrams and ring doorbells. Call once per burst.
+	 * Publish committed datagrams and ring doorbells. Call once per burst,
+	 * after its polls: a poll that did not fill ev may be followed by one
+	 * that returns 0 without looking, until flush.
 	 */
 	void (*flush)(struct srdma_port *port);
 
-	/* Take a private DMA-able buffer. NULL: the pool is empty. */
+	/*
+	 * Take a private DMA-able buffer. NULL: the pool is empty. Wire: may be
+	 * NULL like buf_free. A port may receive nothing while datagrams that
+	 * it handed up were not put back, although fd stays readable: they MUST
+	 * be put back before the next arm.
+	 */
 	struct srdma_buf *(*buf_get)(struct srdma_port *port);
 	void (*buf_put)(struct srdma_buf *buf);
 	/* Number of buffers that buf_get can return now. */

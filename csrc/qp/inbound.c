@@ -15,7 +15,9 @@ struct srdma_op *srdma_inbound_add(struct srdma_qp *qp, enum srdma_op_kind kind)
 
 int srdma_inbound_issue(struct srdma_qp *qp)
 {
-	return srdma_op_issue(qp, &inbound_of(qp)->list);
+	struct srdma_op_list *list = &inbound_of(qp)->list;
+
+	return list->head ? srdma_op_issue(qp, list) : 0;
 }
 
 const struct srdma_op *srdma_inbound_head(const struct srdma_qp *qp)

@@ -62,9 +62,17 @@ struct srdma_qp *srdma_qp_of_timer(struct srdma_timer *timer)
 						    core.timer));
 }
 
+/* The first fields of each part are those that each packet touches. */
 void srdma_qp_prefetch(const struct srdma_qp *qp)
 {
-	srdma_prefetch(qp, sizeof(*qp));
+	srdma_prefetch(&qp->core, offsetof(struct srdma_qp_core, counts) +
+					  4 * sizeof(uint64_t));
+	srdma_prefetch(&qp->entry, offsetof(struct srdma_relay_entry, mtu));
+	srdma_prefetch(&qp->path,
+		       offsetof(struct srdma_qp_path, connect.failures));
+	srdma_prefetch(&qp->requester, offsetof(struct srdma_requester, proof));
+	srdma_prefetch(&qp->responder,
+		       offsetof(struct srdma_responder, reorder.pool));
 }
 
 int srdma_qp_create(struct srdma_qp **out, const struct srdma_qp_make *make)

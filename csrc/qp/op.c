@@ -33,8 +33,7 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
-/* 1: it is charged to the account of the peer's identity. Packets that arrive
- * are not charged: a turn bounds them. */
+/* 1: it is charged to the peer's identity. A turn bounds those that arrive. */
 static int leaves(unsigned kind)
 {
 	return kind < SRDMA_OP_PLACE;
@@ -51,19 +50,51 @@ void srdma_op_pool_abandon(struct srdma_op_pool *pool)
 	}
 }
 
-int srdma_op_is_free(const struct srdma_qp *qp)
+int srdma_op_is_free(const struct srdma_qp *qp,
+		     const struct srdma_op_list *list)
 {
 	return srdma_qp_env(qp)->ops.left &&
-	       srdma_account_room(srdma_qp_identity(qp), SRDMA_RES_OPS);
+	       (list->prepaid ||
+		srdma_account_room(srdma_qp_identity(qp), SRDMA_RES_OPS));
 }
 
-static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
+void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
+		     uint32_t n)
+{
+	struct srdma_account *a = srdma_qp_identity(qp);
+	const uint32_t more = n > list->prepaid + 1 ? n - list->prepaid : 0;
+	const uint64_t room = more ? srdma_account_room(a, SRDMA_RES_OPS) : 0;
+
+	n = more < room ? more : (uint32_t)room;
+	if (n && !srdma_account_take(a, SRDMA_RES_OPS, n))
+		list->prepaid += n;
+}
+
+void srdma_op_settle(struct srdma_op_list *list, struct srdma_qp *qp)
+{
+	if (list->prepaid)
+		srdma_account_give(srdma_qp_identity(qp), SRDMA_RES_OPS,
+				   list->prepaid);
+	list->prepaid = 0;
+}
+
+/* 0, or -EDQUOT: the quota of the identity refuses one more outgoing op. */
+static int charge(struct srdma_op_list *list, struct srdma_qp *qp)
+{
+	if (!list->prepaid)
+		return srdma_account_take(srdma_qp_identity(qp), SRDMA_RES_OPS,
+					  1);
+	list->prepaid--;
+	return 0;
+}
+
+static struct srdma_op *take(struct srdma_op_list *list, struct srdma_qp *qp,
+			     enum srdma_op_kind kind)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(qp)->ops;
 	struct srdma_op *op = pool->free;
 
-	if (!op || (leaves(kind) && srdma_account_take(srdma_qp_identity(qp),
-						       SRDMA_RES_OPS, 1)))
+	if (!op || (leaves(kind) && charge(list, qp)))
 		return NULL;
 	pool->free = op->next;
 	pool->left--;
@@ -87,7 +118,7 @@ static void insert(struct srdma_op_list *list, struct srdma_op *after,
 struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 			      enum srdma_op_kind kind)
 {
-	struct srdma_op *op = take(qp, kind);
+	struct srdma_op *op = take(list, qp, kind);
 
 	if (op)
 		insert(list, list->tail, op);
@@ -97,7 +128,7 @@ struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 				     struct srdma_qp *qp)
 {
-	struct srdma_op *op = take(qp, SRDMA_OP_FETCH);
+	struct srdma_op *op = take(list, qp, SRDMA_OP_FETCH);
 	struct srdma_op *after = NULL;
 
 	for (struct srdma_op *i = list->head; i && i->resend; i = i->next)
@@ -133,7 +164,9 @@ int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
 	if (list->count < SRDMA_OPS_LEAST)
 		return srdma_op_outgoing(core->env) > 0;
 	return list->count * SHARE < open &&
-	       srdma_account_used(core->identity, SRDMA_RES_OPS) < open;
+	       srdma_account_used(core->identity, SRDMA_RES_OPS) -
+			       list->prepaid <
+		       open;
 }
 
 int srdma_op_scarce(const struct srdma_env *env)
@@ -159,19 +192,25 @@ void srdma_op_give_buffers(struct srdma_op_list *list)
 	}
 }
 
-static void give_back(struct srdma_op *op)
+/* Returns the op to the pool, not its charge. */
+static void release(struct srdma_op *op)
 {
 	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
 
 	give_buffer(op);
-	if (leaves(op->kind))
-		srdma_account_give(srdma_qp_identity(op->qp), SRDMA_RES_OPS, 1);
 	op->next = pool->free;
 	pool->free = op;
 	pool->left++;
 }
 
-void srdma_op_retire(struct srdma_op_list *list)
+static void give_back(struct srdma_op *op)
+{
+	if (leaves(op->kind))
+		srdma_account_give(srdma_qp_identity(op->qp), SRDMA_RES_OPS, 1);
+	release(op);
+}
+
+static struct srdma_op *take_head(struct srdma_op_list *list)
 {
 	struct srdma_op *op = list->head;
 
@@ -179,7 +218,18 @@ void srdma_op_retire(struct srdma_op_list *list)
 	if (!list->head)
 		list->tail = NULL;
 	list->count--;
-	give_back(op);
+	return op;
+}
+
+void srdma_op_retire(struct srdma_op_list *list)
+{
+	give_back(take_head(list));
+}
+
+void srdma_op_sent(struct srdma_op_list *list)
+{
+	release(take_head(list));
+	list->prepaid++;
 }
 
 /* 1: the address was named by the local host's descriptor, not by the peer. */
@@ -188,8 +238,7 @@ static int is_local(const struct srdma_op *op)
 	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
 }
 
-/* PROOF_WRONG if the peer's access was revoked after its authorization (6.3),
- * else NONE. */
+/* PROOF_WRONG if the peer's access was revoked since its authorization (6.3). */
 static enum srdma_reason revoked(const struct srdma_op *op,
 				 const struct srdma_mr *mr)
 {
@@ -264,8 +313,7 @@ static uint32_t aim(struct srdma_op *op)
 	return part.length;
 }
 
-/* A part of the SGL that ends is the oldest one under way. Its region stays in
- * the table under its key until then. */
+/* The oldest part of the SGL under way ends, whose region has its key until then. */
 static void end_part(struct srdma_op *op, int status)
 {
 	struct srdma_qp_core *core = srdma_qp_core(op->qp);
@@ -275,6 +323,18 @@ static void end_part(struct srdma_op *op, int status)
 	end(core, op, srdma_mr_find(&core->env->mrs, part.lkey), part.length,
 	    status);
 	settle(op);
+}
+
+/* A DMA of the op has ended. */
+static void done(struct srdma_op *op, int status)
+{
+	if (op->sgl) {
+		end_part(op, status);
+		return;
+	}
+	end(srdma_qp_core(op->qp), op, op->mr, op->len, status);
+	op->mr = NULL;
+	op->state = SRDMA_OP_DONE;
 }
 
 /* A DMA was not started, for a reason, or 0: later. at: op->begun before. */
@@ -297,13 +357,10 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	struct srdma_env *env = core->env;
 	const uint32_t at = op->begun;
 	const uint32_t len = op->sgl ? aim(op) : op->len;
-	struct srdma_mr_want want = {
-		core->leg,	    core->qpn, op->key, op->right,
-		core->keyed.holder, op->addr,  len,
-	};
+	const struct srdma_span span = { op->right, op->key, op->addr, len };
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
-	enum srdma_reason why = srdma_mr_check(&env->mrs, &want, &mr);
+	enum srdma_reason why = srdma_qp_access(op->qp, &span, &mr);
 	int err;
 
 	if (!why)
@@ -324,12 +381,10 @@ static int start(struct srdma_qp_core *core, struct srdma_op *op)
 	mr->dmas++;
 	core->dmas++;
 	err = transfer(env, op, &dma);
-	if (err == 0)
+	if (err > 0)
+		done(op, 0);
+	if (err >= 0)
 		return 0;
-	if (err > 0) {
-		srdma_op_done(op, 0);
-		return 0;
-	}
 	mr->dmas--;
 	core->dmas--;
 	not_started(op, at, err == -EAGAIN ? 0 : dma_failed(op));
@@ -383,13 +438,7 @@ int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 
 void srdma_op_done(struct srdma_op *op, int status)
 {
-	if (op->sgl) {
-		end_part(op, status);
-	} else {
-		end(srdma_qp_core(op->qp), op, op->mr, op->len, status);
-		op->mr = NULL;
-		op->state = SRDMA_OP_DONE;
-	}
+	done(op, status);
 	srdma_qp_activate(op->qp);
 }
 

@@ -81,6 +81,9 @@ static inline uint32_t srdma_op_start(const struct srdma_op *op)
 struct srdma_op_list {
 	struct srdma_op *head, *tail;
 	uint32_t count;
+	/* Outgoing: charged to the identity for ops that the list does not have
+	 * yet, or not any more. 0 except while the QP sends. */
+	uint32_t prepaid;
 };
 
 struct srdma_op_pool {
@@ -105,7 +108,15 @@ struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 void srdma_op_pool_abandon(struct srdma_op_pool *pool);
 
 /* 1: srdma_op_add() and srdma_op_add_resend() of an outgoing op give one. */
-int srdma_op_is_free(const struct srdma_qp *qp);
+int srdma_op_is_free(const struct srdma_qp *qp,
+		     const struct srdma_op_list *list);
+/* n ops are about to be added to an outgoing list: charges those that are not
+ * prepaid yet at once, as far as the quota permits. A single one is charged when it
+ * is added. The caller calls srdma_op_settle() before the QP's run ends. */
+void srdma_op_prepay(struct srdma_op_list *list, struct srdma_qp *qp,
+		     uint32_t n);
+/* Ends the charges of ops that the list does not have. */
+void srdma_op_settle(struct srdma_op_list *list, struct srdma_qp *qp);
 /* Ops with buffers that outgoing packets may take now. */
 uint32_t srdma_op_outgoing(const struct srdma_env *env);
 /*
@@ -128,6 +139,8 @@ struct srdma_op *srdma_op_last_issued(const struct srdma_op_list *list);
 void srdma_op_cut(struct srdma_op_list *list, struct srdma_op *last);
 /* Removes the head of a list and frees it with its buffer. */
 void srdma_op_retire(struct srdma_op_list *list);
+/* The same for an outgoing list, whose charge lasts until srdma_op_settle(). */
+void srdma_op_sent(struct srdma_op_list *list);
 /* Starts the DMA of all NEW ops of a list, in order; no DMA when the host is
  * gone. Fetches a buffer for those that gave theirs back. 0, or -EAGAIN: the
  * port is full, or no buffer is free, and some ops stay NEW. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "memory/rights.h"
 #include "qp/cq.h"
 #include "qp/env.h"
 #include "qp/qp_impl.h"
@@ -75,8 +76,41 @@ void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session)
 
 void srdma_qp_set_keyed(struct srdma_qp *qp, const struct srdma_qp_keyed *keyed)
 {
-	srdma_qp_core(qp)->keyed = *keyed;
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->keyed = *keyed;
 	srdma_qp_move(qp, SRDMA_QP_RTR);
+}
+
+/* Not inlined: the common path of srdma_qp_access() then saves no registers. */
+static __attribute__((noinline)) enum srdma_reason
+check_access(struct srdma_qp_core *core, struct srdma_mr_permit *permit,
+	     const struct srdma_span *span, struct srdma_mr **mr)
+{
+	const struct srdma_mr_want want = {
+		core->leg,	    core->qpn,	span->key, span->right,
+		core->keyed.holder, span->addr, span->len,
+	};
+
+	return srdma_mr_permit(&core->env->mrs, permit, &want, mr);
+}
+
+enum srdma_reason srdma_qp_access(struct srdma_qp *qp,
+				  const struct srdma_span *span,
+				  struct srdma_mr **mr)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	const int remote = (span->right & SRDMA_RIGHTS_REMOTE) != 0;
+	struct srdma_mr_permit *permit = &core->permits[remote];
+
+	*mr = srdma_mr_permitted(&core->env->mrs, permit, span->key,
+				 span->right);
+	if (!*mr)
+		return check_access(core, permit, span, mr);
+	if (srdma_mr_covers(*mr, span->addr, span->len))
+		return SRDMA_REASON_NONE;
+	*mr = NULL;
+	return SRDMA_REASON_OUT_OF_BOUNDS;
 }
 
 /* --- state and end ------------------------------------------------------- */

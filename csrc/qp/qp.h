@@ -21,6 +21,7 @@ struct srdma_captable;
 struct srdma_cq;
 struct srdma_env;
 struct srdma_leg;
+struct srdma_mr;
 struct srdma_pdkeys;
 struct srdma_qp;
 struct srdma_session;
@@ -80,6 +81,18 @@ void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session);
 /* KEYS succeeded: moves the QP to RTR. */
 void srdma_qp_set_keyed(struct srdma_qp *qp,
 			const struct srdma_qp_keyed *keyed);
+
+/* Bytes of a region of the QP's leg. */
+struct srdma_span {
+	uint32_t right; /* one flag of enum srdma_access; 0: local read */
+	uint32_t key;
+	uint64_t addr;
+	uint32_t len;
+};
+/* srdma_mr_check() for an access on this QP, with the same results. */
+enum srdma_reason srdma_qp_access(struct srdma_qp *qp,
+				  const struct srdma_span *span,
+				  struct srdma_mr **mr);
 
 /* --- qp.c: state and end ------------------------------------------------- */
 
@@ -149,8 +162,8 @@ enum srdma_say {
 };
 
 /* Schedules a control packet. Besides, only the functions that end a QP and
- * srdma_qp_repeat_last() schedule. The caller activates the QP unless it runs
- * already. */
+ * srdma_qp_repeat_last() schedule. The caller activates the QP unless it runs and
+ * srdma_respond_control() is still to be called in that run. */
 void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
 /* A control packet left: it is no longer scheduled, nor is an ACK, as every
  * control packet on the QP's path acknowledges. */

@@ -97,7 +97,7 @@ void srdma_leg_end(struct srdma_leg *leg)
 /* 0, or -EBUSY: a DMA on a region is under way. */
 static int free_regions(struct srdma_leg *leg)
 {
-	const struct srdma_mr_table *t = &leg->relay->env.mrs;
+	struct srdma_mr_table *t = &leg->relay->env.mrs;
 	struct srdma_mr *mr, *next;
 
 	for (int i = 0; leg->mrs && i < SRDMA_MR_BUCKETS; i++) {
@@ -105,7 +105,7 @@ static int free_regions(struct srdma_leg *leg)
 			next = mr->next;
 			if (mr->leg != leg)
 				continue;
-			mr->dead = 1;
+			srdma_mr_end(t, mr);
 			if (mr->dmas)
 				return -EBUSY;
 			srdma_relay_free_mr(mr);

@@ -71,8 +71,8 @@ static int respond(struct srdma_qp *qp)
 		again |= srdma_respond_reads(qp);
 	else
 		srdma_respond_unfetch(qp);
-	e->responses_first = (uint8_t)(flows(qp) && srdma_respond_waits(qp));
-	if (srdma_path_is_up(qp) && responses_first)
+	e->responses_first = (uint8_t)(srdma_respond_waits(qp) && flows(qp));
+	if (responses_first && srdma_path_is_up(qp))
 		again |= srdma_respond_control(qp);
 	return again;
 }

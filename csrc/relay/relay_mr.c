@@ -162,7 +162,7 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 
 	if (!mr)
 		return unknown_key(r);
-	mr->dead = 1;
+	srdma_mr_end(&r->env.mrs, mr);
 	return srdma_relay_mr_busy(r, leg, key) ? -EINPROGRESS : 0;
 }
 
@@ -200,9 +200,9 @@ int srdma_relay_mr_replace(struct srdma_relay *r, struct srdma_leg *leg,
 	int err = check_replace(r, mr, by);
 
 	if (!err)
-		mr->dead = 1;
+		srdma_mr_end(&r->env.mrs, mr);
 	if (by)
-		by->moving = !err;
+		srdma_mr_set_moving(&r->env.mrs, by, !err);
 	if (!err && by->dmas)
 		return -EINPROGRESS;
 	/* A region that is deregistered is freed, also if the other one has
@@ -241,7 +241,7 @@ int srdma_relay_mr_withdraw(struct srdma_relay *r, struct srdma_leg *leg,
 
 	if (!mr || mr->dead)
 		return unknown_key(r);
-	mr->access &= ~(uint32_t)SRDMA_RIGHTS_REMOTE;
+	srdma_mr_withdraw(&r->env.mrs, mr);
 	*ticket = ++r->env.mrs.serial;
 	return srdma_relay_mr_withdrawing(r, leg, key, *ticket) ? -EINPROGRESS
 								: 0;

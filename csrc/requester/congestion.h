@@ -20,12 +20,18 @@ enum {
 	SRDMA_CONGESTION_RESPONSES = 200000,
 };
 
+/* The first fields, up to `looks`, are those that each ack touches. */
 struct srdma_congestion {
-	uint32_t most; /* packets: the widest window */
-	uint32_t
-		queue; /* accepted queueing delay, ns; 0: wire with flow control */
-	uint32_t window,
-		slow; /* 1/256 packets; a window below slow doubles per round */
+	/* 1/256 packets; a window below slow doubles per round. */
+	uint32_t window, slow;
+	uint32_t queue;	     /* accepted queueing delay, ns; 0: wire with flow
+			   control */
+	uint32_t most;	     /* packets: the widest window */
+	uint32_t came, lost; /* packets of this round */
+	uint32_t stood;	     /* rounds in a row with queueing delay */
+	uint32_t above;	     /* 1: the last round's delay is not accepted */
+	uint64_t looks; /* least round-trip time before look(), ns; 0: look() is
+			   not measuring */
 	uint64_t base, next_base; /* least round-trip times, ns; 0: none yet */
 	uint64_t since;		  /* start of next_base, ns */
 	uint64_t now;		  /* last measurement, ns */
@@ -33,11 +39,6 @@ struct srdma_congestion {
 	/* The present round, one round-trip time long: its start, and its least
 	 * round-trip time, ns. */
 	uint64_t began, least;
-	uint32_t came, lost; /* packets of this round */
-	uint32_t stood;	     /* rounds in a row with queueing delay */
-	uint32_t above;	     /* 1: the last round's delay is not accepted */
-	uint64_t looks; /* least round-trip time before look(), ns; 0: look() is
-			   not measuring */
 };
 
 /* most, queue: see the fields. */

@@ -296,7 +296,7 @@ static void miss(struct srdma_flights *f, struct srdma_flight *x)
 int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_ack *ack)
 {
-	struct gaps gaps = { .count = ack->gaps };
+	struct gaps gaps;
 	struct numbers n = { ack->highest, f->ended, 0 };
 	int moved = 0;
 
@@ -304,6 +304,8 @@ int srdma_flight_judge(struct srdma_flights *f,
 		return 0;
 	f->judged = ack->pn;
 	n.probe = answered_probe(f, ack);
+	gaps.at = 0;
+	gaps.count = ack->gaps;
 	for (uint32_t i = 0; i < ack->gaps; i++)
 		gaps.range[i] = range_of(ack, &ack->gap[i]);
 	for (uint32_t i = 0; i < f->count; i++) {

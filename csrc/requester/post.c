@@ -11,19 +11,17 @@
 static int memory_ok(struct srdma_requester *rq, uint8_t desc_op,
 		     const struct srdma_sge *sge)
 {
-	const struct srdma_mr_want want = {
-		.leg = srdma_qp_leg(rq->qp),
-		.qpn = srdma_qp_number(rq->qp),
-		.key = sge->lkey,
+	const struct srdma_span span = {
 		.right = srdma_desc_is_answered(desc_op)
 				 ? SRDMA_ACCESS_LOCAL_WRITE
 				 : 0,
+		.key = sge->lkey,
 		.addr = sge->addr,
 		.len = sge->length,
 	};
 	struct srdma_mr *mr;
 
-	return !sge->length || !srdma_mr_check(&rq->env->mrs, &want, &mr);
+	return !sge->length || !srdma_qp_access(rq->qp, &span, &mr);
 }
 
 /* 1: the request may use all its local memory. */

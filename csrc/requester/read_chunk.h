@@ -44,21 +44,24 @@ struct srdma_read_chunk {
 
 struct srdma_read_chunk_slab;
 
+/* The first fields, up to `late`, are those that packets of other requests touch
+ * too. */
 struct srdma_read_chunks {
-	struct srdma_table_memory *memory;
-	struct srdma_read_chunk_slab *chunks; /* memory of `room` chunks */
-	uint32_t room;
-	struct srdma_read_chunk *free;
 	struct srdma_read_chunk *head, *tail; /* oldest, youngest */
-	uint32_t size, count;
+	uint32_t count;
+	uint32_t wanted; /* chunks WANTED */
+	uint64_t late; /* time before which no chunk is late, ns; 0: none is */
+	uint32_t due;  /* responses that have not arrived */
+	uint32_t size;
+	uint32_t room;
 	uint32_t mtu;	  /* payload of a response */
 	uint32_t results; /* number of atomic results that the peer keeps */
-	uint32_t due;	  /* responses that have not arrived */
-	uint32_t wanted;  /* chunks WANTED */
-	uint64_t late; /* time before which no chunk is late, ns; 0: none is */
+	int ordered;	  /* the wire keeps order */
+	struct srdma_table_memory *memory;
+	struct srdma_read_chunk_slab *chunks; /* memory of `room` chunks */
+	struct srdma_read_chunk *free;
 	uint64_t atomics; /* requested so far */
 	uint64_t oldest;  /* number of an atomic: earlier ones are answered */
-	int ordered;	  /* the wire keeps order */
 };
 
 struct srdma_read_chunk_response {

@@ -47,24 +47,25 @@ static uint32_t accessed(const struct srdma_op *op)
 	return is_chunk(op) ? op->dma_len : op->len;
 }
 
-static int send_request(struct srdma_requester *rq, const struct srdma_op *op,
-			int ask, uint64_t *pn)
+/* w: the request of the op. */
+static int send_request(struct srdma_requester *rq, const struct srdma_wqe *w,
+			const struct srdma_op *op, int ask, uint64_t *pn)
 {
-	const struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
-	struct srdma_packet p = {
-		.opcode = op->opcode,
-		.request_id = op->request_id,
-		.offset = op->offset,
-		.va = w->remote_addr,
-		.rkey = w->rkey,
-		.dma_len = op->dma_len,
-		.imm = w->imm,
-		.swap_add = w->swap_add,
-		.compare = w->compare,
-		.payload_len = op->len,
-	};
-	int err = prove(rq, op, accessed(op), &p);
+	struct srdma_packet p;
+	int err;
 
+	srdma_packet_clear(&p);
+	p.opcode = op->opcode;
+	p.request_id = op->request_id;
+	p.offset = op->offset;
+	p.va = w->remote_addr;
+	p.rkey = w->rkey;
+	p.dma_len = op->dma_len;
+	p.imm = w->imm;
+	p.swap_add = w->swap_add;
+	p.compare = w->compare;
+	p.payload_len = op->len;
+	err = prove(rq, op, accessed(op), &p);
 	if (ask)
 		p.flags |= SRDMA_STH_ACK_NOW;
 	if (!err)
@@ -91,7 +92,7 @@ static int send_new(struct srdma_requester *rq, const struct srdma_op *op)
 				       .offset = op->offset,
 				       .len = accessed(op),
 				       .sent = rq->env->now };
-	int err = send_request(rq, op, measures(rq), &flight.pn);
+	int err = send_request(rq, w, op, measures(rq), &flight.pn);
 	struct srdma_read_chunk *chunk;
 	uint64_t serial;
 
@@ -127,18 +128,19 @@ static int is_over(const struct srdma_requester *rq, const struct srdma_op *op)
 static int send_lost(struct srdma_requester *rq, const struct srdma_op *op)
 {
 	struct srdma_flight *flight = srdma_flight_at(&rq->flights, op->flight);
+	struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
 	uint64_t pn;
 	int err;
 
 	if (!is_over(rq, op)) {
-		err = send_request(rq, op, flight->probe, &pn);
+		err = send_request(rq, w, op, flight->probe, &pn);
 		if (err)
 			return err;
 		srdma_flight_resent(&rq->flights, flight, pn, rq->env->now);
 		rq->env->stats.packets_resent++;
 		srdma_qp_counts(rq->qp)->packets_resent++;
 	}
-	srdma_requester_wqe(rq, op->request_id)->fetching--;
+	w->fetching--;
 	return 0;
 }
 
@@ -153,7 +155,8 @@ static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
 
 	if (!chunk || chunk->state != SRDMA_READ_CHUNK_CUT)
 		return 0;
-	err = send_request(rq, op, 0, &pn);
+	err = send_request(rq, srdma_requester_wqe(rq, op->request_id), op, 0,
+			   &pn);
 	if (err)
 		return err;
 	srdma_read_chunk_asked(&rq->chunks, chunk, SRDMA_NO_FLIGHT,
@@ -167,25 +170,18 @@ static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
  * now. */
 static int send_op(struct srdma_requester *rq, const struct srdma_op *op)
 {
-	int err;
-
 	if (op->reason && !is_over(rq, op)) {
 		srdma_qp_fail(rq->qp, op->reason, op->request_id, 1);
 		return -EIO;
 	}
 	switch (op->resend) {
 	case SRDMA_RESEND_FLIGHT:
-		err = send_lost(rq, op);
-		break;
+		return send_lost(rq, op);
 	case SRDMA_RESEND_READ_CHUNK:
-		err = send_missing(rq, op);
-		break;
+		return send_missing(rq, op);
 	default:
-		err = send_new(rq, op);
+		return send_new(rq, op);
 	}
-	if (!err)
-		srdma_path_arm(rq->qp);
-	return err;
 }
 
 void srdma_requester_unfetch(struct srdma_qp *qp)
@@ -201,9 +197,9 @@ static int wait_for_room(struct srdma_requester *rq)
 	return -EAGAIN;
 }
 
-int srdma_requester_send(struct srdma_qp *qp)
+static int send_requests(struct srdma_requester *rq)
 {
-	struct srdma_requester *rq = srdma_qp_requester(qp);
+	struct srdma_qp *qp = rq->qp;
 	int err;
 
 	if (rq->fetch.head && !srdma_path_has_room(qp))
@@ -223,11 +219,22 @@ int srdma_requester_send(struct srdma_qp *qp)
 				return wait_for_room(rq);
 			if (err)
 				return err == -EIO ? 0 : err;
-			srdma_op_retire(&rq->fetch);
+			if (!n) /* the others leave at the same time */
+				srdma_path_arm(qp);
+			srdma_op_sent(&rq->fetch);
 			op = rq->fetch.head;
 		}
 	}
 	return wait_for_room(rq);
+}
+
+int srdma_requester_send(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	int err = send_requests(rq);
+
+	srdma_op_settle(&rq->fetch, qp);
+	return err;
 }
 
 int srdma_requester_in_flight(const struct srdma_qp *qp)

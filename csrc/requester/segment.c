@@ -126,7 +126,7 @@ static int segment_chunk(struct srdma_requester *rq, struct srdma_wqe *w,
 			    srdma_read_chunk_responses(&rq->chunks, len) >
 		    srdma_congestion_window(&rq->responses))
 		return -EBUSY;
-	if (!srdma_op_is_free(rq->qp))
+	if (!srdma_op_is_free(rq->qp, &rq->fetch))
 		return -EAGAIN;
 	if (!add_chunk(rq, w, len))
 		return -EBUSY;
@@ -275,6 +275,8 @@ static int fetch_again(struct srdma_requester *rq)
 {
 	int err = 0;
 
+	if (!rq->flights.losts && !rq->chunks.wanted)
+		return 0;
 	while (!err && rq->fetch.count < SRDMA_FETCH_DEPTH) {
 		if (!srdma_op_share(rq->qp, &rq->fetch))
 			return -EAGAIN;
@@ -356,15 +358,26 @@ static int has_room(struct srdma_requester *rq)
 	       !srdma_flight_make_room(&rq->flights, rq->fetch.count + 1);
 }
 
+/* Requests that are not segmented yet, as far as the list has room for them. */
+static uint32_t requests_due(const struct srdma_requester *rq)
+{
+	const uint64_t due = rq->sq_tail - rq->sq_next;
+	const uint32_t room = SRDMA_FETCH_DEPTH - rq->fetch.count;
+
+	return due < room ? (uint32_t)due : room;
+}
+
 int srdma_segment_fetch(struct srdma_requester *rq)
 {
 	int err = fetch_again(rq);
 
+	if (!err && may_send(rq))
+		srdma_op_prepay(&rq->fetch, rq->qp, requests_due(rq));
 	while (!err && rq->sq_next < rq->sq_tail &&
 	       rq->fetch.count < SRDMA_FETCH_DEPTH && may_send(rq))
 		err = has_room(rq) ? segment(rq) : -EAGAIN;
 	starve(rq);
-	if (srdma_op_issue(rq->qp, &rq->fetch))
+	if (rq->fetch.head && srdma_op_issue(rq->qp, &rq->fetch))
 		return -EAGAIN;
 	return err == -EAGAIN ? err : 0;
 }

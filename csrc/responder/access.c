@@ -43,9 +43,6 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 		.proof = p->proof,
 	};
 
-	if (!(p->flags & SRDMA_STH_PROOF))
-		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
-				 : SRDMA_REASON_NONE;
 	if (!(keyed->mode & SRDMA_MODE_MEM) || !mr->guard)
 		return SRDMA_REASON_PROOF_UNSUPPORTED;
 	if (p->flags & SRDMA_STH_HOLDER)
@@ -65,33 +62,32 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 
 /* RFC 5042 R6.2.1-1 */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
-				      const struct srdma_mr *mr,
-				      const struct srdma_span *span)
+				      const struct srdma_span *span,
+				      struct srdma_mr **mr)
 {
-	const struct srdma_mr_want want = {
-		srdma_qp_leg(rs->qp),
-		srdma_qp_number(rs->qp),
-		span->rkey,
-		span->right,
-		srdma_qp_keyed(rs->qp)->holder,
-		span->addr,
-		span->len,
-	};
-
-	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;
+	return span->len ? srdma_qp_access(rs->qp, span, mr)
+			 : SRDMA_REASON_NONE;
 }
 
 /* RFC 5042 R2.2.4-1, R6.2.1-2, R6.3.5-1, X4 */
-enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
-				     const struct srdma_mr *mr,
-				     const struct srdma_span *span)
+enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
+				       const struct srdma_span *span,
+				       const struct srdma_mr *mr)
 {
-	enum srdma_reason why;
-
 	if (!span->len) /* an access to no bytes needs no rkey and no proof */
 		return SRDMA_REASON_NONE;
-	why = srdma_access_bounds(a->rs, mr, span);
-	if (!why && !(a->rs->access & span->right))
-		why = SRDMA_REASON_NO_RIGHT;
-	return why ? why : prove(a, span, mr);
+	if (!(a->rs->access & span->right))
+		return SRDMA_REASON_NO_RIGHT;
+	if (a->p->flags & SRDMA_STH_PROOF)
+		return prove(a, span, mr);
+	return mr->guard ? SRDMA_REASON_PROOF_REQUIRED : SRDMA_REASON_NONE;
+}
+
+enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
+				     const struct srdma_span *span)
+{
+	struct srdma_mr *mr = NULL;
+	const enum srdma_reason why = srdma_access_bounds(a->rs, span, &mr);
+
+	return why ? why : srdma_access_permits(a, span, mr);
 }

@@ -24,7 +24,7 @@ void srdma_execute_place(const struct srdma_arrival *a,
 	op->addr = to->addr;
 	if (rs->message.kind == SRDMA_T_SEND)
 		op->sgl = srdma_receive_queue_sgl(rs);
-	op->key = to->rkey;
+	op->key = to->key;
 	op->right = to->right;
 	op->len = to->len;
 	op->allowed = rs->env->mrs.serial;

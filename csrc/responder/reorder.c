@@ -253,6 +253,13 @@ static void add_missing(struct list *l, struct srdma_position at,
 		add(l, at, (uint32_t)(next.offset - at.offset));
 }
 
+/* 1: some packets that were sent after the furthest one did not arrive. */
+static int misses_later(const struct srdma_reorder *b,
+			const struct srdma_reorder_from *from)
+{
+	return from->highest > b->pn && from->highest - b->pn > b->later;
+}
+
 static void add_all(const struct srdma_reorder *b,
 		    const struct srdma_reorder_from *from, struct list *l)
 {
@@ -268,20 +275,32 @@ static void add_all(const struct srdma_reorder *b,
 		at = srdma_position_after(&k->packet);
 		reading = may_end(&k->packet);
 	}
-	/* Some packets that were sent after the furthest one did not arrive. */
-	if (from->highest > b->pn && from->highest - b->pn > b->later)
+	if (misses_later(b, from))
 		end = (struct srdma_position){ from->credit, 0 };
 	if (srdma_position_before(at, end))
 		add_missing(l, at, end);
+}
+
+static int misses_nothing(const struct srdma_reorder *b,
+			  const struct srdma_reorder_from *from)
+{
+	return !b->head && !srdma_position_before(from->at, b->furthest) &&
+	       !misses_later(b, from);
 }
 
 void srdma_reorder_gaps(struct srdma_reorder *b,
 			const struct srdma_reorder_from *from,
 			struct srdma_reorder_gaps *out)
 {
-	struct list l = { .from = b->page };
+	struct list l;
 
 	*out = (struct srdma_reorder_gaps){ 0 };
+	if (misses_nothing(b, from)) {
+		b->newest = 0;
+		b->page = (struct srdma_position){ 0 };
+		return;
+	}
+	l = (struct list){ .from = b->page };
 	add_all(b, from, &l);
 	b->newest = !b->newest && l.count > SRDMA_MAX_GAPS;
 	if (b->newest) {

@@ -38,18 +38,19 @@ struct srdma_reorder_pool {
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n);
 void srdma_reorder_pool_destroy(struct srdma_reorder_pool *pool);
 
-/* Initially all zero, except pool, account, share.group and pn. */
+/* Initially all zero, except pool, account, share.group and pn. The first fields,
+ * up to `newest`, are those that packets and acks touch while nothing is kept. */
 struct srdma_reorder {
-	struct srdma_reorder_pool *pool;
-	struct srdma_account *account;		 /* of the peer's identity */
 	struct srdma_reorder_entry *head, *tail; /* in order, no overlap */
-	struct srdma_share share;		 /* entries that it holds */
-	struct srdma_position page; /* the next page of gaps starts here */
-	int newest;		    /* 1: the last ack listed the newest gaps */
 	struct srdma_position
 		furthest; /* highest end of a packet that verified */
 	uint64_t pn;	  /* number of that packet; initially lower than any */
 	uint64_t later;	  /* packets with higher numbers verified since */
+	struct srdma_position page; /* the next page of gaps starts here */
+	int newest;		    /* 1: the last ack listed the newest gaps */
+	struct srdma_reorder_pool *pool;
+	struct srdma_account *account; /* of the peer's identity */
+	struct srdma_share share;      /* entries that it holds */
 };
 
 /* Call first for every verified packet of the QP, of any kind. */

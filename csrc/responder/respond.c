@@ -119,6 +119,8 @@ int srdma_respond_control(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
+	if (!srdma_qp_scheduled(qp))
+		return 0;
 	for (unsigned i = 0; i < sizeof(controls) / sizeof(*controls); i++) {
 		const struct control *c = &controls[i];
 		int err;

@@ -44,14 +44,14 @@ static enum srdma_reason write_sequence(struct request *rq)
 	return SRDMA_REASON_NONE;
 }
 
-/* Begins a message, all of which must lie in the region. */
+/* Begins a message, all of which must lie in the region *mr. */
 static enum srdma_reason begin_write(const struct request *rq,
-				     const struct srdma_mr *mr)
+				     struct srdma_mr **mr)
 {
 	const struct srdma_packet *p = rq->p;
 	const struct srdma_span all = { SRDMA_ACCESS_REMOTE_WRITE, p->rkey,
 					p->va, p->dma_len };
-	enum srdma_reason why = srdma_access_bounds(rq->rs, mr, &all);
+	enum srdma_reason why = srdma_access_bounds(rq->rs, &all, mr);
 
 	if (!why)
 		rq->rs->message =
@@ -69,9 +69,9 @@ static enum srdma_reason write_access(struct request *rq)
 	const struct srdma_message *m = &rs->message;
 	const int first = (p->traits & SRDMA_T_FIRST) != 0;
 	const uint64_t end = (uint64_t)p->offset + p->payload_len;
-	const struct srdma_mr *mr =
-		srdma_mr_find(&rs->env->mrs, first ? p->rkey : m->rkey);
-	enum srdma_reason why = first ? begin_write(rq, mr) : SRDMA_REASON_NONE;
+	struct srdma_mr *mr = NULL;
+	enum srdma_reason why =
+		first ? begin_write(rq, &mr) : SRDMA_REASON_NONE;
 
 	if (why)
 		return why;
@@ -79,7 +79,9 @@ static enum srdma_reason write_access(struct request *rq)
 		return SRDMA_REASON_MALFORMED;
 	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
 					m->va + p->offset, p->payload_len };
-	why = srdma_access_check(rq->arrival, mr, &rq->span);
+	/* begin_write() checked the bounds of the whole message. */
+	why = first ? srdma_access_permits(rq->arrival, &rq->span, mr)
+		    : srdma_access_check(rq->arrival, &rq->span);
 	if (why)
 		return why;
 	if ((p->traits & SRDMA_T_IMM) && rs->rq_next == rs->rq_tail)
@@ -141,9 +143,7 @@ static enum srdma_reason read_access(struct request *rq)
 					p->va + p->offset, p->dma_len };
 	if (rq->span.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	return srdma_access_check(rq->arrival,
-				  srdma_mr_find(&rq->rs->env->mrs, p->rkey),
-				  &rq->span);
+	return srdma_access_check(rq->arrival, &rq->span);
 }
 
 static void read_execute(const struct request *rq)
@@ -165,9 +165,7 @@ static enum srdma_reason atomic_access(struct request *rq)
 
 	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_ATOMIC, p->rkey,
 					p->va, SRDMA_ATOMIC_LEN };
-	return srdma_access_check(rq->arrival,
-				  srdma_mr_find(&rq->rs->env->mrs, p->rkey),
-				  &rq->span);
+	return srdma_access_check(rq->arrival, &rq->span);
 }
 
 static void atomic_execute(const struct request *rq)

@@ -59,35 +59,35 @@ struct srdma_message {
 	uint32_t length; /* WRITE: DMALen */
 };
 
+/* The first fields, up to those of `reorder`, are those that each packet touches. */
 struct srdma_responder {
 	struct srdma_qp *qp;
 	struct srdma_env *env;
 
+	struct srdma_position accepted; /* expected next */
+	struct srdma_position
+		executed; /* all before it is placed; sent in acks */
+	struct srdma_message message;
+	uint64_t moved; /* when accepted moved, or reorder was empty last, ns */
+
 	/* Receives: [rq_head, rq_tail). The next message consumes rq_next; the
 	 * next one that is placed completes rq_done. */
 	struct srdma_rqe *rq;
-	struct srdma_rqe_sgl *rq_sgls; /* one per receive; NULL: none yet */
-	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	uint32_t rq_depth, rq_mask;
-	uint32_t advertised; /* receive credit last sent */
+	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	/* The holder of the receives that it takes; NULL: it has its own. */
 	struct srdma_responder *shared;
-	uint32_t users; /* that take its receives */
-	/* Users that wait for a receive, the first one first. */
-	TAILQ_HEAD(srdma_waiters, srdma_responder) waiters;
-	TAILQ_ENTRY(srdma_responder) wait;
+	uint32_t advertised; /* receive credit last sent */
+
+	uint32_t access; /* of the peer: remote flags of enum srdma_access */
+	uint32_t response_mtu; /* the smaller mtu of both ends */
+	/* Reason of a NAK that waits for earlier requests, or 0. LOCAL_KEY and
+	 * LOCAL_DMA are of a receive's memory. */
+	uint8_t refusing;
+	uint8_t pinged;	 /* 1: a PING arrived whose ack has not left */
 	uint8_t waiting; /* 1: it is among the waiters of `shared` */
 
-	struct srdma_position accepted; /* expected next */
-	struct srdma_message message;
-	struct srdma_reorder reorder;
-	uint64_t moved; /* when accepted moved, or reorder was empty last, ns */
-	struct srdma_position
-		executed; /* all before it is placed; sent in acks */
-	struct srdma_atomic_results atomics;
-
-	/* Ring of env->reads slots, made when first needed. */
-	struct srdma_slot *slots;
+	/* These fields are of the ring `slots`. */
 	uint32_t slots_head, slots_count;
 	int slots_refused;    /* 1: the request at the position waits for a slot
 			      of its identity */
@@ -96,13 +96,16 @@ struct srdma_responder {
 	struct srdma_op_list responses;
 	uint8_t held_up; /* 1: the path had no room for a response that was ready,
 			    and none left since then */
-	uint32_t access; /* of the peer: remote flags of enum srdma_access */
-	uint32_t response_mtu; /* the smaller mtu of both ends */
+	struct srdma_reorder reorder;
 
-	/* Reason of a NAK that waits for earlier requests, or 0. LOCAL_KEY and
-	 * LOCAL_DMA are of a receive's memory. */
-	uint8_t refusing;
-	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
+	/* Ring of env->reads slots, made when first needed. */
+	struct srdma_slot *slots;
+	struct srdma_atomic_results atomics;
+	struct srdma_rqe_sgl *rq_sgls; /* one per receive; NULL: none yet */
+	uint32_t users;		       /* that take its receives */
+	/* Users that wait for a receive, the first one first. */
+	TAILQ_HEAD(srdma_waiters, srdma_responder) waiters;
+	TAILQ_ENTRY(srdma_responder) wait;
 };
 
 /* qp/layout.c */
@@ -129,14 +132,6 @@ struct srdma_arrival {
 		*kept; /* its reorder entry; NULL: it was not kept */
 };
 
-/* Bytes of a region that a packet names. */
-struct srdma_span {
-	uint32_t right; /* one flag of enum srdma_access */
-	uint32_t rkey;
-	uint64_t addr;
-	uint32_t len;
-};
-
 /* responder.c: checks and executes a request at the position. Requires a free
  * op. Returns the reason to refuse the request, or NONE. */
 enum srdma_reason srdma_responder_run(const struct srdma_arrival *a);
@@ -149,15 +144,18 @@ void srdma_responder_refuse(struct srdma_responder *rs,
 void srdma_sequence_gaps(struct srdma_responder *rs,
 			 struct srdma_ack_body *ack);
 
-/* access.c. The region `mr` is looked up once per packet; NULL: none has the key.
- * Checks bounds, rights and PD of the span, not its proof. NONE for a span of 0
- * bytes. */
+/* access.c. Checks bounds, rights and PD of the span, not its proof. NONE for a span
+ * of 0 bytes; else NONE sets *mr. */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
-				      const struct srdma_mr *mr,
-				      const struct srdma_span *span);
-/* Checks the same, the peer's right on the QP and the packet's proof. */
+				      const struct srdma_span *span,
+				      struct srdma_mr **mr);
+/* Checks the peer's right on the QP and the packet's proof, not the bounds. mr: of
+ * srdma_access_bounds(). */
+enum srdma_reason srdma_access_permits(const struct srdma_arrival *a,
+				       const struct srdma_span *span,
+				       const struct srdma_mr *mr);
+/* Checks both. */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
-				     const struct srdma_mr *mr,
 				     const struct srdma_span *span);
 
 /* execute.c. Add the payload to the inbound list, or a slot for the response, and

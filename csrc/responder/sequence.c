@@ -114,7 +114,9 @@ static int keep(const struct srdma_arrival *a)
 /* 1: the packet at the position must wait for a response slot, or for a receive. */
 static int waits(struct srdma_responder *rs, const struct srdma_packet *p)
 {
-	return srdma_slot_waits(rs, p) || srdma_shared_queue_waits(rs, p);
+	rs->slots_refused = 0;
+	return ((p->traits & SRDMA_T_ANSWERED) && srdma_slot_waits(rs, p)) ||
+	       (rs->shared && srdma_shared_queue_waits(rs, p));
 }
 
 /* Keeps or drops a packet after the position, or at it while it waits. */
@@ -160,11 +162,10 @@ static enum srdma_reason at_position(const struct srdma_arrival *a)
 	return run(a);
 }
 
-static int drain(struct srdma_responder *rs)
+static int drain_kept(struct srdma_responder *rs)
 {
 	struct srdma_reorder_entry *k;
 
-	rs->slots_refused = 0;
 	while ((k = rs->reorder.head) != NULL) {
 		const struct srdma_arrival a = { rs, &k->packet, &k->buf, k };
 		enum order order = order_of(rs, a.p);
@@ -180,6 +181,12 @@ static int drain(struct srdma_responder *rs)
 			srdma_responder_refuse(rs, why);
 	}
 	return 0;
+}
+
+static int drain(struct srdma_responder *rs)
+{
+	rs->slots_refused = 0;
+	return rs->reorder.head ? drain_kept(rs) : 0;
 }
 
 int srdma_responder_drain(struct srdma_qp *qp)
@@ -226,5 +233,5 @@ void srdma_sequence_gaps(struct srdma_responder *rs, struct srdma_ack_body *ack)
 	srdma_reorder_gaps(&rs->reorder, &from, &gaps);
 	ack->gaps = gaps.count;
 	ack->skips = gaps.skips;
-	memcpy(ack->gap, gaps.gap, sizeof(ack->gap));
+	memcpy(ack->gap, gaps.gap, gaps.count * sizeof(*ack->gap));
 }

@@ -155,8 +155,7 @@ static int may_read(const struct srdma_arrival *a)
 					 p->va + p->offset, p->dma_len };
 
 	return srdma_slot_is_legal(p) && span.addr >= p->va &&
-	       !srdma_access_check(a, srdma_mr_find(&a->rs->env->mrs, p->rkey),
-				   &span);
+	       !srdma_access_check(a, &span);
 }
 
 void srdma_slot_again(const struct srdma_arrival *a)

@@ -46,8 +46,8 @@ struct srdma_epochs {
 	uint8_t constant; /* 1: a mode with PD, whose chain keeps S (3.5) */
 	uint8_t direction, level, tag_len;
 	uint32_t number; /* current epoch */
-	struct srdma_pdkeys_flow flow;
 	struct srdma_epoch_key key[SRDMA_EPOCHS];
+	struct srdma_pdkeys_flow flow;
 };
 
 /* Length of a direction's secret S in bytes (3.2). */

@@ -105,8 +105,7 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 		srdma_wipe(out, (size_t)len);
 		return -EIO;
 	}
-	if ((srdma_wire_traits(p->opcode) & SRDMA_T_REQUEST) &&
-	    p->request_id >= s->own_next)
+	if ((p->traits & SRDMA_T_REQUEST) && p->request_id >= s->own_next)
 		s->own_next = p->request_id + 1;
 	return len;
 }

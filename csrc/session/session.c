@@ -162,20 +162,19 @@ int srdma_session_same_peer(const struct srdma_session *a,
 
 void srdma_session_prefetch(const struct srdma_session *s, int directions)
 {
-	const size_t tx = offsetof(struct srdma_session, tx_pn);
-	const size_t rx = offsetof(struct srdma_session, rx);
+	const size_t open = offsetof(struct srdma_session, peer_next);
 
-	if (directions & SRDMA_TX) {
+	if (directions & SRDMA_TX)
 		srdma_flow_ahead(&s->tx);
-		srdma_prefetch(&s->tx_pn, rx - tx);
-	}
 	if (directions & SRDMA_RX) {
+		srdma_prefetch(&s->peer_next,
+			       offsetof(struct srdma_session, rx) - open);
 		srdma_flow_ahead(&s->rx);
-		srdma_prefetch(&s->window,
-			       offsetof(struct srdma_session, renewal) -
-				       offsetof(struct srdma_session, window));
+		srdma_prefetch(&s->window, sizeof(s->window));
 	}
-	srdma_prefetch(s, offsetof(struct srdma_session, tx));
+	srdma_prefetch(s, directions & SRDMA_TX
+				  ? offsetof(struct srdma_session, tx)
+				  : offsetof(struct srdma_session, tx_pn));
 }
 
 void srdma_session_prefetch_keys(const struct srdma_session *s, int directions)

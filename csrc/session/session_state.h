@@ -17,7 +17,6 @@ struct srdma_session {
 	struct srdma_cmac *cmac; /* borrowed; NULL: no memory proofs */
 
 	/* seal */
-	struct srdma_flow tx;
 	uint64_t tx_pn;		     /* next packet number */
 	uint64_t own_next;	     /* 1 + highest request id sealed */
 	uint64_t tx_first;	     /* first packet number of the TX epoch */
@@ -28,20 +27,22 @@ struct srdma_session {
 	struct {
 		uint64_t packets, bytes, ns;
 	} rekey; /* limits after which a new epoch is wanted */
+	struct srdma_flow tx;
 
 	/* open */
-	struct srdma_flow rx;
-	struct srdma_window window;
 	uint64_t peer_next; /* 1 + highest request id verified */
 	uint64_t rx_first;  /* first verified packet number of the epoch */
 	/* a verified number >= this ends the previous epoch */
 	uint64_t rx_passed;
-	uint64_t forgeries[4]; /* per live epoch, by its low 2 bits */
-	uint64_t forgeries_max;
 	uint8_t spent;	/* 1: forgeries_max was reached */
 	uint8_t closed; /* 1: the RX keys are wiped; no packet is opened */
+	struct srdma_flow rx;
+	struct srdma_window window;
 
-	/* renewal.c. No packet needs it: srdma_session_prefetch() ends here. */
+	/* No good packet needs these: srdma_session_prefetch() ends here. */
+	uint64_t forgeries[4]; /* per live epoch, by its low 2 bits */
+	uint64_t forgeries_max;
+	/* renewal.c */
 	struct {
 		uint8_t key[SRDMA_RENEWAL_LEN];
 		uint8_t live; /* 0: level none, or the QP has ended */

@@ -125,7 +125,7 @@ static int sgl_legal(const struct srdma_desc *d, const uint8_t *in, size_t len)
 
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 {
-	memset(d, 0, sizeof(*d));
+	*d = (struct srdma_desc){ 0 };
 	if (len < SRDMA_DESC_LEN || len > SRDMA_DESC_SLOT)
 		return -EPROTO;
 	load(d, in);

@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include "base/bytes.h"
 #include "wire/wire.h"
@@ -45,11 +45,17 @@ static void put_ports(uint8_t *udp, const void *from, const void *to)
 	memcpy(udp + 2, to, 2);
 }
 
+void srdma_icrc_choose(void)
+{
+	libdeflate_crc32(0, "", 1);
+}
+
 void srdma_icrc_init(struct srdma_icrc *c, const struct sockaddr *from,
 		     const struct sockaddr *to)
 {
 	uint8_t *ip = c->header + SRDMA_ICRC_LRH;
 
+	c->packet = 0;
 	memset(c->header, 0xff, sizeof(c->header));
 	if (from->sa_family == AF_INET6) {
 		const struct sockaddr_in6 *a = (const void *)from;
@@ -80,18 +86,20 @@ static void put_lengths(uint8_t *header, uint32_t header_len, uint32_t packet)
 	srdma_store16(header + header_len - UDP_LEN + 4, (uint16_t)udp);
 }
 
-void srdma_icrc_compute(const struct srdma_icrc *c, const uint8_t *packet,
-			uint32_t len, uint8_t out[SRDMA_ICRC_LEN])
+void srdma_icrc_compute(struct srdma_icrc *c, uint8_t *packet, uint32_t len,
+			uint8_t out[SRDMA_ICRC_LEN])
 {
-	uint8_t head[SRDMA_ICRC_MAX_HEADER + SRDMA_BTH_LEN];
+	const uint8_t resv8a = packet[BTH_RESV8A];
 	uint32_t crc;
 
-	memcpy(head, c->header, c->len);
-	put_lengths(head, c->len, len);
-	memcpy(head + c->len, packet, SRDMA_BTH_LEN);
-	head[c->len + BTH_RESV8A] = 0xff;
-	crc = (uint32_t)crc32(0, head, c->len + SRDMA_BTH_LEN);
-	crc = (uint32_t)crc32(crc, packet + SRDMA_BTH_LEN, len - SRDMA_BTH_LEN);
+	if (len != c->packet) {
+		put_lengths(c->header, c->len, len);
+		c->front = libdeflate_crc32(0, c->header, c->len);
+		c->packet = len;
+	}
+	packet[BTH_RESV8A] = 0xff;
+	crc = libdeflate_crc32(c->front, packet, len);
+	packet[BTH_RESV8A] = resv8a;
 	for (int i = 0; i < SRDMA_ICRC_LEN; i++)
 		out[i] = (uint8_t)(crc >> 8 * i);
 }

@@ -15,42 +15,55 @@ enum {
 	MASK24 = 0xffffff,
 	SYNDROME_ACK = 0x1f,
 	SYNDROME_RNR = 0x20,
+	EXTENSION = 24,
 };
 
-/* Combinations of traits for the table below. */
-#define REQ   (SRDMA_T_KNOWN | SRDMA_T_REQUEST)
-#define SEND  (REQ | SRDMA_T_SEND | SRDMA_T_PAYLOAD)
-#define WRITE (REQ | SRDMA_T_WRITE | SRDMA_T_PAYLOAD)
-#define ATOM  (REQ | SRDMA_T_ATOMIC | SRDMA_T_ATOMIC_ETH | ONLY)
-#define ANSW  (SRDMA_T_KNOWN | SRDMA_T_ANSWER)
-#define RESP  (ANSW | SRDMA_T_PAYLOAD)
-#define ONLY  (SRDMA_T_FIRST | SRDMA_T_LAST)
+/* Combinations of traits for the table below. The length of the extension headers
+ * is in the bits from EXTENSION on: where an opcode has two headers, the sum of
+ * their lengths is their OR, as asserted below for each such pair. */
+#define REQ	   (SRDMA_T_KNOWN | SRDMA_T_REQUEST)
+#define SEND	   (REQ | SRDMA_T_SEND | SRDMA_T_PAYLOAD)
+#define WRITE	   (REQ | SRDMA_T_WRITE | SRDMA_T_PAYLOAD)
+#define ATOM	   (REQ | SRDMA_T_ATOMIC | ATOMIC_ETH | ONLY)
+#define ANSW	   (SRDMA_T_KNOWN | SRDMA_T_ANSWER)
+#define RESP	   (ANSW | SRDMA_T_PAYLOAD)
+#define ONLY	   (SRDMA_T_FIRST | SRDMA_T_LAST)
+#define RETH	   (SRDMA_T_RETH | SRDMA_RETH_LEN << EXTENSION)
+#define AETH	   (SRDMA_T_AETH | SRDMA_AETH_LEN << EXTENSION)
+#define IMM	   (SRDMA_T_IMM | SRDMA_IMM_LEN << EXTENSION)
+#define IETH	   (SRDMA_T_IETH | SRDMA_IMM_LEN << EXTENSION)
+#define ATOMIC_ETH (SRDMA_T_ATOMIC_ETH | SRDMA_ATOMIC_ETH_LEN << EXTENSION)
+#define ATOMIC_ACK_ETH                                                         \
+	(SRDMA_T_ATOMIC_ACK_ETH | SRDMA_ATOMIC_ACK_ETH_LEN << EXTENSION)
+
+_Static_assert((SRDMA_RETH_LEN & SRDMA_IMM_LEN) == 0, "RETH and ImmDt");
+_Static_assert((SRDMA_AETH_LEN & SRDMA_ATOMIC_ACK_ETH_LEN) == 0,
+	       "AETH and AtomicAckETH");
 
 static const uint32_t traits[SRDMA_OP_COUNT] = {
 	[SRDMA_OP_SEND_FIRST] = SEND | SRDMA_T_FIRST,
 	[SRDMA_OP_SEND_MIDDLE] = SEND,
 	[SRDMA_OP_SEND_LAST] = SEND | SRDMA_T_LAST,
-	[SRDMA_OP_SEND_LAST_IMM] = SEND | SRDMA_T_LAST | SRDMA_T_IMM,
+	[SRDMA_OP_SEND_LAST_IMM] = SEND | SRDMA_T_LAST | IMM,
 	[SRDMA_OP_SEND_ONLY] = SEND | ONLY,
-	[SRDMA_OP_SEND_ONLY_IMM] = SEND | ONLY | SRDMA_T_IMM,
-	[SRDMA_OP_WRITE_FIRST] = WRITE | SRDMA_T_FIRST | SRDMA_T_RETH,
+	[SRDMA_OP_SEND_ONLY_IMM] = SEND | ONLY | IMM,
+	[SRDMA_OP_WRITE_FIRST] = WRITE | SRDMA_T_FIRST | RETH,
 	[SRDMA_OP_WRITE_MIDDLE] = WRITE,
 	[SRDMA_OP_WRITE_LAST] = WRITE | SRDMA_T_LAST,
-	[SRDMA_OP_WRITE_LAST_IMM] = WRITE | SRDMA_T_LAST | SRDMA_T_IMM,
-	[SRDMA_OP_WRITE_ONLY] = WRITE | ONLY | SRDMA_T_RETH,
-	[SRDMA_OP_WRITE_ONLY_IMM] = WRITE | ONLY | SRDMA_T_RETH | SRDMA_T_IMM,
-	[SRDMA_OP_READ_REQUEST] = REQ | SRDMA_T_READ | SRDMA_T_RETH | ONLY,
-	[SRDMA_OP_READ_RESPONSE_FIRST] = RESP | SRDMA_T_FIRST | SRDMA_T_AETH,
+	[SRDMA_OP_WRITE_LAST_IMM] = WRITE | SRDMA_T_LAST | IMM,
+	[SRDMA_OP_WRITE_ONLY] = WRITE | ONLY | RETH,
+	[SRDMA_OP_WRITE_ONLY_IMM] = WRITE | ONLY | RETH | IMM,
+	[SRDMA_OP_READ_REQUEST] = REQ | SRDMA_T_READ | RETH | ONLY,
+	[SRDMA_OP_READ_RESPONSE_FIRST] = RESP | SRDMA_T_FIRST | AETH,
 	[SRDMA_OP_READ_RESPONSE_MIDDLE] = RESP,
-	[SRDMA_OP_READ_RESPONSE_LAST] = RESP | SRDMA_T_LAST | SRDMA_T_AETH,
-	[SRDMA_OP_READ_RESPONSE_ONLY] = RESP | ONLY | SRDMA_T_AETH,
-	[SRDMA_OP_ACKNOWLEDGE] = SRDMA_T_KNOWN | SRDMA_T_ACK | SRDMA_T_AETH,
-	[SRDMA_OP_ATOMIC_ACKNOWLEDGE] =
-		ANSW | ONLY | SRDMA_T_AETH | SRDMA_T_ATOMIC_ACK_ETH,
+	[SRDMA_OP_READ_RESPONSE_LAST] = RESP | SRDMA_T_LAST | AETH,
+	[SRDMA_OP_READ_RESPONSE_ONLY] = RESP | ONLY | AETH,
+	[SRDMA_OP_ACKNOWLEDGE] = SRDMA_T_KNOWN | SRDMA_T_ACK | AETH,
+	[SRDMA_OP_ATOMIC_ACKNOWLEDGE] = ANSW | ONLY | AETH | ATOMIC_ACK_ETH,
 	[SRDMA_OP_COMPARE_SWAP] = ATOM,
 	[SRDMA_OP_FETCH_ADD] = ATOM,
-	[SRDMA_OP_SEND_LAST_INV] = SEND | SRDMA_T_LAST | SRDMA_T_IETH,
-	[SRDMA_OP_SEND_ONLY_INV] = SEND | ONLY | SRDMA_T_IETH,
+	[SRDMA_OP_SEND_LAST_INV] = SEND | SRDMA_T_LAST | IETH,
+	[SRDMA_OP_SEND_ONLY_INV] = SEND | ONLY | IETH,
 };
 
 /* Tag length in bytes by size code (2.1). */
@@ -71,17 +84,14 @@ int srdma_wire_tag_code(uint32_t tag_len)
 
 int32_t srdma_wire_qpn(const uint8_t *data, size_t len)
 {
-	return len < SRDMA_BTH_LEN ? -1 : (int32_t)srdma_load24(data + 5);
+	return len < SRDMA_BTH_LEN ? -1
+				   : (int32_t)(srdma_load32(data + 4) & MASK24);
 }
 
 /* Bytes of the extension headers of an opcode with traits t. */
 static uint32_t extension_len(uint32_t t)
 {
-	return (t & SRDMA_T_RETH ? SRDMA_RETH_LEN : 0) +
-	       (t & SRDMA_T_ATOMIC_ETH ? SRDMA_ATOMIC_ETH_LEN : 0) +
-	       (t & SRDMA_T_AETH ? SRDMA_AETH_LEN : 0) +
-	       (t & SRDMA_T_ATOMIC_ACK_ETH ? SRDMA_ATOMIC_ACK_ETH_LEN : 0) +
-	       (t & (SRDMA_T_IMM | SRDMA_T_IETH) ? SRDMA_IMM_LEN : 0);
+	return t >> EXTENSION;
 }
 
 static uint32_t sth_len(uint8_t flags)
@@ -191,10 +201,10 @@ static int parse_bth(struct srdma_packet *p, const uint8_t *d)
 	    (d[8] & ACKREQ_RESERVED))
 		return -SRDMA_REFUSED_HEADER;
 	p->pad = d[1] >> 4 & 3;
-	p->qpn = srdma_load24(d + 5);
+	p->qpn = srdma_load32(d + 4) & MASK24;
 	p->tag_code = d[8] >> 4 & 7;
 	p->epoch = d[8] >> 2 & 3;
-	p->psn = srdma_load24(d + 9);
+	p->psn = srdma_load32(d + 8) & MASK24;
 	return 0;
 }
 
@@ -223,7 +233,7 @@ static void parse_extensions(struct srdma_packet *p, uint32_t t,
 
 static int parse_sth(struct srdma_packet *p, uint32_t t, const uint8_t *d)
 {
-	p->request_id = srdma_load24(d);
+	p->request_id = srdma_load32(d) >> 8;
 	p->offset = srdma_load32(d + 4);
 	if (!flags_legal(t, p->flags))
 		return -SRDMA_REFUSED_OPCODE;
@@ -320,7 +330,7 @@ int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 	uint32_t t;
 	int r;
 
-	memset(p, 0, sizeof(*p));
+	srdma_packet_clear(p);
 	if (len < MIN_LEN)
 		return -SRDMA_REFUSED_SHORT;
 	p->data = data;
@@ -351,10 +361,10 @@ static void build_bth(const struct srdma_packet *p, uint8_t *d)
 	d[0] = p->opcode;
 	d[1] = (uint8_t)(p->pad << 4);
 	srdma_store16(d + 2, PKEY);
-	d[4] = 0;
-	srdma_store24(d + 5, p->qpn);
-	d[8] = (uint8_t)(p->tag_code << 4 | (p->epoch & 3) << 2);
-	srdma_store24(d + 9, p->psn);
+	srdma_store32(d + 4, p->qpn & MASK24);
+	srdma_store32(d + 8, (uint32_t)p->tag_code << 28 |
+				     (uint32_t)(p->epoch & 3) << 26 |
+				     (p->psn & MASK24));
 }
 
 static void build_extensions(const struct srdma_packet *p, uint32_t t,
@@ -384,8 +394,7 @@ static void build_extensions(const struct srdma_packet *p, uint32_t t,
 
 static void build_sth(const struct srdma_packet *p, uint8_t *d)
 {
-	srdma_store24(d, (uint32_t)p->request_id);
-	d[3] = p->flags;
+	srdma_store32(d, (uint32_t)p->request_id << 8 | p->flags);
 	srdma_store32(d + 4, p->offset);
 	if (!(p->flags & SRDMA_STH_PROOF))
 		return;
@@ -425,6 +434,7 @@ int srdma_wire_build(struct srdma_packet *p, uint8_t *out, uint32_t tag_len)
 	    !payload_legal(t, p->payload_len) || !flags_legal(t, p->flags) ||
 	    ((t & SRDMA_T_ACK) && !ack_legal(p)))
 		return -EINVAL;
+	p->traits = t;
 	p->tag_code = (uint8_t)code;
 	p->pad = -p->payload_len & 3;
 	p->tag_len = tag_len;

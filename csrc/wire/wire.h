@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "srdma/types.h"
 
@@ -90,7 +91,8 @@ enum srdma_trait {
 	SRDMA_T_KNOWN = 1 << 16,
 };
 
-/* Traits of an opcode (enum srdma_trait); 0 if table 2.2 has no such opcode. */
+/* Traits of an opcode (enum srdma_trait), with other bits that wire.c uses; 0 if
+ * table 2.2 has no such opcode. */
 uint32_t srdma_wire_traits(uint8_t opcode);
 
 enum srdma_sth_flag {
@@ -150,7 +152,8 @@ struct srdma_packet {
 	uint8_t tag_code; /* parser only */
 	uint8_t epoch; /* 2 bits; like qpn and psn, set by parser or session */
 	uint8_t pad;
-	uint32_t traits;     /* set by the parser: srdma_wire_traits(opcode) */
+	/* srdma_wire_traits(opcode), set by parser and builder */
+	uint32_t traits;
 	uint32_t qpn;	     /* SRC QPN of the receiver */
 	uint32_t psn;	     /* low 24 bits of pn */
 	uint64_t pn;	     /* 62 bits; set by seal and open */
@@ -170,15 +173,21 @@ struct srdma_packet {
 	uint64_t compare;
 	uint64_t original; /* AtomicAckETH: original value */
 	uint32_t imm;	   /* ImmDt, IETH: the 4 bytes read as big-endian */
-	struct srdma_ack_body ack; /* ACKNOWLEDGE only */
 	uint32_t payload_len;
 	/* Positions and lengths in the datagram, set by parser and builder. */
 	uint32_t tag_at;
 	uint32_t tag_len;
 	uint32_t payload_at;
-	const uint8_t *data;
 	uint32_t len;
+	const uint8_t *data;
+	struct srdma_ack_body ack; /* ACKNOWLEDGE only; last: see below */
 };
+
+/* Sets all fields to 0 except ack.gap, of which only ack.gaps entries are used. */
+static inline void srdma_packet_clear(struct srdma_packet *p)
+{
+	memset(p, 0, offsetof(struct srdma_packet, ack.gap));
+}
 
 /*
  * Parses a datagram (2.5) and fills *p. tag_len is the tag length of the QP's

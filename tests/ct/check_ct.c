@@ -5,7 +5,7 @@
  *
  * The result of a comparison is public: the peer sees whether a packet was
  * accepted. The link replaces CRYPTO_memcmp() by a wrapper that declares its
- * result defined (-Wl,--wrap). For comparisons inside OpenSSL, openssl.supp
+ * result defined (-Wl,--wrap). For those inside OpenSSL, libraries.supp
  * does that.
  *
  * `check_ct` exits with 0 if memcheck reports nothing. `check_ct broken` uses
@@ -211,15 +211,25 @@ static void check_sessions(void)
 			check_session(&form);
 }
 
-static void check_sessions_ipsecmb(void)
+static void check_sessions_of(const char *provider)
 {
-	if (srdma_provider_create(&pair_means.provider, "ipsec-mb")) {
-		printf("check_ct: ipsec-mb does not run here\n");
+	if (srdma_provider_create(&pair_means.provider, provider)) {
+		printf("check_ct: %s does not run here\n", provider);
 		return;
 	}
 	check_sessions();
 	srdma_provider_destroy(pair_means.provider);
 	pair_means.provider = NULL;
+}
+
+static void check_sessions_ipsecmb(void)
+{
+	check_sessions_of("ipsec-mb");
+}
+
+static void check_sessions_nettle(void)
+{
+	check_sessions_of("nettle");
 }
 
 /* --- other secrets -------------------------------------------------------- */
@@ -325,6 +335,7 @@ static const struct {
 } checks[] = {
 	{ "sessions, OpenSSL", check_sessions },
 	{ "sessions, ipsec-mb", check_sessions_ipsecmb },
+	{ "sessions, nettle", check_sessions_nettle },
 	{ "renewal proofs", check_renewals },
 	{ "memory proofs", check_memory_proofs },
 	{ "keys of a PD", check_pd_keys },

@@ -31,11 +31,29 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         (["--payload", "32x"], "--payload 32x: give 4 to 4096 bytes"),
         (["--rounds", ""], "--rounds : give 1 to 101"),
         (["--suite", "aes-128-gmac"], "--suite aes-128-gmac: give an AEAD"),
+        (["--end", "a,1.2.3.4"], "--end a,1.2.3.4: give NETNS,IPV4,IPV6, twice"),
+        (["--end", "a,b,c,d"], "--end a,b,c,d: give NETNS,IPV4,IPV6, twice"),
+        (["--end", "a,b,c"] * 3, "--end a,b,c: give NETNS,IPV4,IPV6, twice"),
     ],
 )
 def test_ladder_reports_permitted_values(words, why):
     done = run("ladder", *words)
     assert (done.returncode, done.stderr) == (2, f"ladder: {why}\n")
+
+
+def test_ladder_without_a_counter_of_instructions_fails(tmp_path):
+    done = run("ladder", "--rung", "memcpy", "--instructions", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert done.stderr == f"ladder: {tmp_path}/none: No such file or directory\n"
+
+
+def test_ladder_reads_the_counter_of_instructions(tmp_path):
+    """The counter of an emulator that does not count: nothing takes an instruction."""
+    counter = tmp_path / "counter"
+    counter.write_bytes(bytes(8))
+    words = ["--rung", "memcpy", "--instructions", str(counter), "--rounds", "1", "--json"]
+    (rung,) = json.loads(run("ladder", *words).stdout)["rungs"]
+    assert (rung["name"], rung["instructions"], rung["high"]) == ("memcpy", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +85,7 @@ def test_many_reports_permitted_values(flag, text):
     [
         ("ladder", ["raw"]),
         ("ladder", ["--nonsense"]),
+        ("ladder", ["--end", "a,127.0.0.1,::1"]),
         ("many", ["100"]),
         ("many", ["--mode", "mem"]),
         ("many", ["--qps", "2"] * 8),
@@ -84,6 +103,14 @@ def test_fewer_qps_than_operations_in_flight(burst):
     done = run("many", "--json", *words)
     assert done.returncode == 0, done.stderr
     assert [crowd["qps"] for crowd in json.loads(done.stdout)] == [1, 2, 30]
+
+
+@pytest.mark.parametrize("rung", ["datagrams", "udp none"])
+def test_ladder_reports_a_missing_namespace(rung):
+    ends = ["--end", "srdma-absent,127.0.0.1,::1"] * 2
+    done = run("ladder", "--rounds", "1", "--rung", rung, *ends)
+    assert done.returncode == 1
+    assert done.stderr == "ladder: /run/netns/srdma-absent: No such file or directory\n"
 
 
 def test_rungs_selected_by_name_prefix():

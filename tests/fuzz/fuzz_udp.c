@@ -1,8 +1,8 @@
 /*
  * Receive path of the UDP wire: datagrams and trains from the kernel with
- * arbitrary lengths, flags, ancillary data and senders. Only datagrams with a correct ICRC from legal
- * senders are delivered, and every table entry of a connection becomes free
- * again.
+ * arbitrary lengths, flags, ancillary data and senders. Only datagrams with a
+ * correct ICRC from legal senders are delivered, a datagram keeps its bytes until
+ * it is put back, and every table entry of a connection becomes free again.
  */
 #include <errno.h>
 #include <netinet/udp.h>
@@ -29,6 +29,14 @@ static struct {
 
 static struct srdma_udp_port *port;
 static struct srdma_conn *kept[KEPT];
+
+/* Datagrams that are put back after the next poll. */
+static struct {
+	struct srdma_buf *buf;
+	uint32_t len;
+	uint8_t bytes[SRDMA_MAX_PACKET];
+} held[SRDMA_UDP_BUFS];
+static unsigned holds;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -147,9 +155,28 @@ int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
 	return (int)n;
 }
 
+static void hold(struct srdma_buf *buf)
+{
+	CHECK(holds < SRDMA_UDP_BUFS);
+	held[holds].buf = buf;
+	held[holds].len = buf->len;
+	memcpy(held[holds++].bytes, buf->data, buf->len);
+}
+
+static void put_back(void)
+{
+	for (; holds; holds--) {
+		struct srdma_buf *buf = held[holds - 1].buf;
+
+		CHECK(buf->len == held[holds - 1].len);
+		CHECK(!memcmp(buf->data, held[holds - 1].bytes, buf->len));
+		port->base.ops->buf_put(buf);
+	}
+}
+
 static void handle(const struct srdma_event *ev)
 {
-	const uint8_t what = next();
+	const uint8_t what = next(), then = next();
 
 	CHECK(ev->kind == SRDMA_EV_RECV);
 	CHECK(ev->buf->len >= SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
@@ -166,7 +193,10 @@ static void handle(const struct srdma_event *ev)
 		memcpy(out, ev->buf->data, ev->buf->len);
 		CHECK(!port->base.ops->commit(ev->conn, ev->buf->len));
 	}
-	port->base.ops->buf_put(ev->buf);
+	if (then & 1)
+		hold(ev->buf);
+	else
+		port->base.ops->buf_put(ev->buf);
 }
 
 static void drop(struct srdma_conn **c)
@@ -209,11 +239,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		int n = port->base.ops->poll(&port->base, ev,
 					     1 + next() % SRDMA_UDP_BURST);
 
+		put_back();
 		for (int i = 0; i < n; i++)
 			handle(&ev[i]);
 		drop(&kept[next() % KEPT]);
-		port->base.ops->flush(&port->base);
+		if (next() & 1)
+			port->base.ops->flush(&port->base);
 	}
+	put_back();
+	port->base.ops->flush(&port->base);
 	for (int i = 0; i < KEPT; i++)
 		drop(&kept[i]);
 	while (port->rx.at != port->rx.got) {

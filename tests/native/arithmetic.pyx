@@ -20,9 +20,6 @@ cdef extern from "session/window.h":
 
 
 cdef extern from "memory/mr.h":
-    enum srdma_reason:
-        SRDMA_REASON_NONE
-
     struct srdma_region:
         uint64_t base
         uint64_t length
@@ -31,11 +28,7 @@ cdef extern from "memory/mr.h":
         srdma_region *region
         uint64_t base
 
-    struct srdma_mr_want:
-        uint64_t addr
-        uint64_t len "len"
-
-    srdma_reason srdma_mr_allows(const srdma_mr *mr, const srdma_mr_want *want)
+    int srdma_mr_covers(const srdma_mr *mr, uint64_t addr, uint64_t size)
 
 
 cdef class Window:
@@ -65,15 +58,12 @@ cdef class Window:
 
 
 def allows(uint64_t base, uint64_t length, uint64_t addr, uint64_t size):
-    """True if [addr, addr + size) may be read in a region [base, base + length) (mr.h)."""
+    """True if [addr, addr + size) lies in a region [base, base + length) (mr.h)."""
     cdef srdma_region region
     cdef srdma_mr mr
-    cdef srdma_mr_want want
     memset(&region, 0, sizeof(region))
     memset(&mr, 0, sizeof(mr))
-    memset(&want, 0, sizeof(want))
     region.base, region.length = base, length
     mr.region = &region
     mr.base = base
-    want.addr, want.len = addr, size
-    return srdma_mr_allows(&mr, &want) == SRDMA_REASON_NONE
+    return srdma_mr_covers(&mr, addr, size) != 0

@@ -1,4 +1,4 @@
-"""Arithmetic on lengths: bounds of a region (srdma_mr_allows), layout of a datagram (wire.c)."""
+"""Arithmetic on lengths: bounds of a region (srdma_mr_covers), layout of a datagram (wire.c)."""
 
 from __future__ import annotations
 

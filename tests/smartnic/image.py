@@ -21,8 +21,8 @@ from tests.smartnic.packages import ARCH, unpack
 OWN = Path(__file__).parent / "firmware"
 PORTS = Path(__file__).parents[1] / "rxe/ports.sh"
 PACKAGES = (
-    *["linux-image-arm64", "busybox-static", "iproute2", "libssl3", "libcbor0.8", "zlib1g"],
-    *["ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "python3.11"],
+    *["linux-image-arm64", "busybox-static", "iproute2", "libssl3", "libnettle8", "libcbor0.8"],
+    *["libdeflate0", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "python3.11"],
 )
 # rdma_rxe asks for the algorithm crc32, which insmod does not load on demand.
 MODULES = ("virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from srdma.errors import LocalError
 from srdma_bench.folder import Folder
+from srdma_bench.link import End
 from srdma_bench.peers.compare import BASE, Row
 from srdma_bench.series import Spread
 from srdma_bench.stand import ROOT
 from srdma_bench.targets import measure as how
+from srdma_bench.targets import udp as targets_udp
 from srdma_bench.targets.measure import (
     SMOKE,
     Measured,
@@ -74,8 +77,8 @@ def test_numbers(of, text):
     assert number(of) == text
 
 
-def test_rows_are_p1_to_p12_p15_and_p16_with_distinct_goals():
-    assert [row.name for row in ROWS] == [f"P{n}" for n in (*range(1, 13), 15, 16)]
+def test_rows_are_p1_to_p12_and_p14_to_p16_with_distinct_goals():
+    assert [row.name for row in ROWS] == [f"P{n}" for n in (*range(1, 13), 14, 15, 16)]
     for row in ROWS:
         assert row.goals and len({goal.name for goal in row.goals}) == len(row.goals)
         assert all(goal.bound > 0 for goal in row.goals)
@@ -219,6 +222,43 @@ def test_missing_bare_derivation_leaves_the_other_goals(ran):
     ):
         found = measure(SMOKE)
         assert {*found.values} == names and found.lacks == how.SUITE
+
+
+@pytest.fixture
+def udp_rungs(monkeypatch) -> None:
+    """Simulated rungs: those over a link take twice the time, but for datagrams of a train."""
+
+    def ladder(effort, payload, *names, ends=()):
+        slower = 2.0 if [end.text for end in ends] == ["a,1,2", "b,3,4"] else 1.0
+        rungs = {"datagrams": 100.0, "udp bare aead": payload / 16, "udp6 aead": payload / 8}
+        return {name: ns * slower for name, ns in rungs.items()} | {"datagrams train": 4.0}
+
+    monkeypatch.setattr(targets_udp, "ladder", ladder)
+
+
+def test_udp_is_compared_with_datagrams_of_the_same_link(udp_rungs, monkeypatch):
+    ends = End("a", "1", "2"), End("b", "3", "4")
+    monkeypatch.setattr(targets_udp, "link", lambda: nullcontext(ends))
+    found = targets_udp.udp(replace(SMOKE, rounds=3))
+    (row,) = (row for row in ROWS if row.name == "P14")
+    assert {*found.values} == {goal.name for goal in row.goals} and not found.lacks
+    for place in ("loopback", "link"):
+        assert found.values[f"2 KiB, IPv4, {place}"] == [1.28] * 3
+        assert found.values[f"32 B, IPv6, {place}"] == [0.04] * 3
+    assert found.note.startswith("over a datagram of a train: 2 KiB, IPv4, loopback 32.00 [32.00,")
+    assert "32 B, IPv6, link 2.00 [2.00, 2.00]" in found.note
+
+
+def test_udp_without_a_link_has_the_values_of_loopback(udp_rungs, monkeypatch):
+    @contextmanager
+    def no_link():
+        raise LocalError("network namespaces need root")
+        yield
+
+    monkeypatch.setattr(targets_udp, "link", no_link)
+    found = targets_udp.udp(SMOKE)
+    assert len(found.values) == 4 and all(name.endswith("loopback") for name in found.values)
+    assert found.lacks == "network namespaces need root"
 
 
 def test_many_qps_are_compared_with_one_in_each_round(monkeypatch):

@@ -10,15 +10,17 @@ ARCHIVES = ("libsrdma-core.a", "libsrdma-host.a", "liboffload.a")
 
 # They report no failure.
 NO_RESULT = """
-    CRYPTO_memcmp EVP_CIPHER_CTX_free EVP_CIPHER_free EVP_CIPHER_get_iv_length
+    CRYPTO_memcmp EVP_CIPHER_free EVP_CIPHER_get0_provider EVP_CIPHER_get_iv_length
     EVP_CIPHER_get_key_length EVP_MAC_CTX_free EVP_MAC_free OSSL_PARAM_construct_end
-    OSSL_PARAM_construct_utf8_string abort crc32 dirname dlerror exit _exit free free_mb_mgr
-    freeaddrinfo freeifaddrs gai_strerror getenv geteuid getpid getppid htonl htons ntohl ntohs
-    ibv_ack_async_event ibv_ack_cq_events ibv_free_device_list ibv_get_device_name
-    init_mb_mgr_auto init_mb_mgr_avx2 inet_ntop memchr memcmp memcpy memmove memset optarg optind
+    OSSL_PARAM_construct_utf8_string OSSL_PROVIDER_get0_provider_ctx OSSL_PROVIDER_unquery_operation
+    abort dirname dlerror exit _exit free free_mb_mgr freeaddrinfo freeifaddrs gai_strerror
+    getenv geteuid getpid getppid htonl htons ntohl ntohs ibv_ack_async_event ibv_ack_cq_events
+    ibv_free_device_list ibv_get_device_name init_mb_mgr_auto init_mb_mgr_avx2 inet_ntop
+    libdeflate_crc32 memchr memcmp memcpy memmove memset nettle_chacha_poly1305 nettle_cmac_aes128
+    nettle_cmac_aes256 nettle_gcm_aes128 nettle_gcm_aes192 nettle_gcm_aes256 optarg optind
     rdma_destroy_event_channel sched_yield sigaddset sigemptyset snprintf strchr strcmp strcpy
-    strcspn strerror strlen strncmp strncpy strnlen strrchr strsignal strspn strtod strtoul strtoull
-    umask vsnprintf
+    strcspn strerror strlen strncasecmp strncmp strncpy strnlen strrchr strsignal strspn strtod
+    strtoul strtoull umask vsnprintf
 """
 # They fail for wrong arguments only, which the caller checked or made.
 ARGUMENTS = """

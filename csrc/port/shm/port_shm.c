@@ -190,8 +190,6 @@ static int receive(struct srdma_shm_conn *c, struct srdma_event *ev)
 	struct srdma_buf *buf;
 	int r;
 
-	if (!srdma_ring_has_data(&c->rx))
-		return 0;
 	buf = srdma_pool_get(p->pool);
 	if (!buf)
 		return 0;
@@ -255,6 +253,13 @@ static void give(struct srdma_shm_conn *c)
 		srdma_ringer_ring(&c->ringer, SRDMA_DOORBELL_NEWS);
 }
 
+/* 1: next_event() reports nothing. */
+static bool is_quiet(const struct srdma_shm_conn *c)
+{
+	return !c->up_due && !c->accept_due && !c->ended &&
+	       !(c->rx.base && srdma_ring_has_data(&c->rx));
+}
+
 static int poll_conn(struct srdma_shm_conn *c, struct srdma_event *ev, int n)
 {
 	int got = 0;
@@ -279,7 +284,7 @@ int srdma_shm_port_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 
 		if (!c)
 			c = p->conns;
-		took = poll_conn(c, &ev[got], most);
+		took = is_quiet(c) ? 0 : poll_conn(c, &ev[got], most);
 		idle = took ? 0 : idle + 1;
 		got += took;
 		c = c->next;

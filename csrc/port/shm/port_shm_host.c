@@ -140,20 +140,28 @@ void srdma_shm_leg_record(struct srdma_shm_leg *leg, uint32_t slot,
 	srdma_shm_leg_due(leg, SRDMA_DOORBELL_NEWS);
 }
 
-static int complete(struct srdma_conn *conn, uint32_t slot,
-		    const uint8_t *record)
+/* A record that follows tasks of the leg. */
+static int complete_later(struct srdma_shm_leg *leg, uint32_t slot,
+			  const uint8_t *record)
 {
 	struct srdma_shm_task task = {
 		.kind = SRDMA_SHM_RECORD,
-		.leg = srdma_shm_leg_of(conn),
+		.leg = leg,
 		.slot = slot,
 	};
 
-	if (task.leg->c.under_way) {
-		memcpy(task.record, record, sizeof(task.record));
-		return srdma_shm_process_start(&task);
-	}
-	srdma_shm_leg_record(task.leg, slot, record);
+	memcpy(task.record, record, sizeof(task.record));
+	return srdma_shm_process_start(&task);
+}
+
+static int complete(struct srdma_conn *conn, uint32_t slot,
+		    const uint8_t *record)
+{
+	struct srdma_shm_leg *leg = srdma_shm_leg_of(conn);
+
+	if (leg->c.under_way)
+		return complete_later(leg, slot, record);
+	srdma_shm_leg_record(leg, slot, record);
 	return 0;
 }
 

@@ -176,15 +176,17 @@ static void store(uint8_t *theirs, const uint8_t *mine, size_t len)
 	__atomic_store_n((uint64_t *)(void *)theirs, value, __ATOMIC_RELEASE);
 }
 
-static void access_mapped(const struct srdma_shm_task *task)
+/* Makes a DMA in mapped memory. how: of an atomic only. */
+static void access_mapped(enum srdma_shm_task_kind kind,
+			  const struct srdma_dma *dma,
+			  const struct srdma_atomic *how)
 {
-	const struct srdma_dma *dma = &task->dma;
-	uint8_t *theirs =
-		task->region->map.at + (dma->addr - task->region->r.base);
+	const struct srdma_shm_region *region = region_of(dma->region);
+	uint8_t *theirs = region->map.at + (dma->addr - region->r.base);
 	uint8_t *mine = dma->buf->data + dma->buf_at;
 	uint64_t original;
 
-	switch (task->kind) {
+	switch (kind) {
 	case SRDMA_SHM_READ:
 		memcpy(mine, theirs, dma->len);
 		break;
@@ -192,7 +194,7 @@ static void access_mapped(const struct srdma_shm_task *task)
 		store(theirs, mine, dma->len);
 		break;
 	default:
-		original = change((uint64_t *)(void *)theirs, &task->how);
+		original = change((uint64_t *)(void *)theirs, how);
 		memcpy(mine, &original, sizeof(original));
 		break;
 	}
@@ -205,16 +207,17 @@ void srdma_shm_region_finish(const struct srdma_shm_task *task,
 	const struct srdma_dma *dma = &task->dma;
 
 	if (task->region->map.at)
-		access_mapped(task);
+		access_mapped(task->kind, dma, &task->how);
 	else if (task->kind != SRDMA_SHM_WRITE)
 		memcpy(dma->buf->data + dma->buf_at, copied, dma->len);
 	if (task->kind != SRDMA_SHM_READ)
 		srdma_shm_leg_due(task->leg, SRDMA_DOORBELL_MEMORY);
 }
 
-/* Tasks of the leg that are under way come first. */
-static int start(enum srdma_shm_task_kind kind, const struct srdma_dma *dma,
-		 const struct srdma_atomic *how)
+/* A DMA that a copier makes, or that follows tasks of the leg. */
+static int start_task(enum srdma_shm_task_kind kind,
+		      const struct srdma_dma *dma,
+		      const struct srdma_atomic *how)
 {
 	struct srdma_shm_task task = {
 		.kind = kind,
@@ -225,9 +228,20 @@ static int start(enum srdma_shm_task_kind kind, const struct srdma_dma *dma,
 
 	if (how)
 		task.how = *how;
-	if (!task.region->map.at || task.leg->c.under_way)
-		return srdma_shm_process_start(&task);
-	srdma_shm_region_finish(&task, NULL);
+	return srdma_shm_process_start(&task);
+}
+
+static int start(enum srdma_shm_task_kind kind, const struct srdma_dma *dma,
+		 const struct srdma_atomic *how)
+{
+	struct srdma_shm_leg *leg = srdma_shm_leg_of(dma->region->leg);
+
+	/* Tasks of the leg that are under way come first. */
+	if (!region_of(dma->region)->map.at || leg->c.under_way)
+		return start_task(kind, dma, how);
+	access_mapped(kind, dma, how);
+	if (kind != SRDMA_SHM_READ)
+		srdma_shm_leg_due(leg, SRDMA_DOORBELL_MEMORY);
 	return 1;
 }
 

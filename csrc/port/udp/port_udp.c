@@ -44,26 +44,10 @@ static void udp_destroy(struct srdma_port *base)
 		close(port->epoll);
 	if (port->sock >= 0)
 		close(port->sock);
-	srdma_pool_destroy(port->pool);
 	free(port->tx.bytes);
 	free(port->rx.bytes);
 	free(port->conns);
 	free(port);
-}
-
-static struct srdma_buf *udp_buf_get(struct srdma_port *port)
-{
-	return srdma_pool_get(srdma_udp_port_of(port)->pool);
-}
-
-static void udp_buf_put(struct srdma_buf *buf)
-{
-	srdma_pool_put(srdma_udp_port_of(buf->port)->pool, buf);
-}
-
-static int udp_buf_free(struct srdma_port *port)
-{
-	return srdma_pool_left(srdma_udp_port_of(port)->pool);
 }
 
 static int udp_fd(struct srdma_port *port)
@@ -80,6 +64,12 @@ static int udp_arm(struct srdma_port *port)
 	return srdma_udp_receive_waiting(p) || srdma_udp_send_waiting(p);
 }
 
+static void udp_flush(struct srdma_port *port)
+{
+	srdma_udp_send_flush(port);
+	srdma_udp_receive_end_turn(srdma_udp_port_of(port));
+}
+
 static void udp_disarm(struct srdma_port *port)
 {
 	(void)port;
@@ -90,10 +80,8 @@ static const struct srdma_port_ops udp_ops = {
 	.reserve = srdma_udp_send_reserve,
 	.commit = srdma_udp_send_commit,
 	.commit_bare = srdma_udp_send_commit_bare,
-	.flush = srdma_udp_send_flush,
-	.buf_get = udp_buf_get,
-	.buf_put = udp_buf_put,
-	.buf_free = udp_buf_free,
+	.flush = udp_flush,
+	.buf_put = srdma_udp_receive_put,
 	.connect = srdma_udp_conn_connect,
 	.keep = srdma_udp_conn_keep,
 	.same = srdma_udp_conn_same,
@@ -272,10 +260,7 @@ static int set_mtu(struct srdma_udp_port *port, char *why)
 static int allocate(struct srdma_udp_port *port)
 {
 	enum { CONNS = 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST };
-	int r = srdma_pool_create(&port->pool, &port->base, SRDMA_UDP_BUFS);
 
-	if (r)
-		return r;
 	port->tx.bytes = calloc(SRDMA_UDP_SLOTS, SRDMA_UDP_STRIDE);
 	port->rx.bytes = calloc(SRDMA_UDP_BURST, SRDMA_UDP_ROOM);
 	port->conns = calloc(CONNS, sizeof(*port->conns));

@@ -35,7 +35,8 @@ int srdma_udp_addr_same(const union srdma_udp_addr *a,
 }
 
 /*
- * Only conns of peers whose packets verified stay in a bucket, so an attacker
+ * Only conns of peers whose packets verified stay in a bucket, and the PASSING
+ * conn of one sender while its datagrams follow each other, so an attacker
  * cannot lengthen a chain. The hash need not be keyed.
  */
 static struct srdma_udp_conn **bucket(struct srdma_udp_port *port,
@@ -79,8 +80,17 @@ static struct srdma_udp_conn *create(struct srdma_udp_port *port,
 				      .peer = *peer,
 				      .refs = 1,
 				      .kind = (uint8_t)kind };
-	srdma_icrc_init(&c->out, &port->own.any, &peer->any);
 	return c;
+}
+
+/* Few senders get a datagram: most of a flood get none. */
+struct srdma_icrc *srdma_udp_conn_out(struct srdma_udp_conn *c)
+{
+	if (!c->out.len)
+		srdma_icrc_init(&c->out,
+				&srdma_udp_port_of(c->base.port)->own.any,
+				&c->peer.any);
+	return &c->out;
 }
 
 /* c is on no other list. */

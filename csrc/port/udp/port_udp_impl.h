@@ -13,7 +13,6 @@
 #include <sys/socket.h>
 
 #include "wire/icrc.h"
-#include "port/pool.h"
 #include "port/udp/port_udp.h"
 #include "wire/wire.h"
 
@@ -27,7 +26,7 @@ enum srdma_udp_limits {
 	SRDMA_UDP_SLOTS = 256,	/* datagrams committed, not sent */
 	SRDMA_UDP_TRAIN = 64,	/* datagrams of a train that is sent */
 	SRDMA_UDP_TRAIN_BYTES = 65507,
-	SRDMA_UDP_BUFS = 256,
+	SRDMA_UDP_BUFS = 64, /* datagrams handed up at one time */
 	SRDMA_UDP_STRIDE = (SRDMA_MAX_PACKET + SRDMA_ICRC_LEN + 63) & ~63,
 	SRDMA_UDP_SHORTEST = SRDMA_BTH_LEN + SRDMA_STH_LEN + SRDMA_ICRC_LEN,
 	SRDMA_UDP_LONGEST = SRDMA_MAX_PACKET + SRDMA_ICRC_LEN,
@@ -51,7 +50,7 @@ struct srdma_udp_conn {
 	struct srdma_udp_conn *next; /* in the free list, connected list or
 					bucket */
 	union srdma_udp_addr peer;
-	struct srdma_icrc out;
+	struct srdma_icrc out; /* srdma_udp_conn_out() */
 	uint32_t refs;
 	uint8_t kind; /* enum srdma_udp_kind */
 	uint8_t up_due;
@@ -63,22 +62,33 @@ union srdma_udp_control {
 	uint8_t bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* Received messages, each of one datagram or of a train (docs/protocol.md 11a). */
+/*
+ * Received messages, each of one datagram or of a train (docs/protocol.md 11a).
+ * Datagrams are handed up where they lie: no message is received while one of
+ * them was not put back.
+ */
 struct srdma_udp_rx {
 	struct mmsghdr msg[SRDMA_UDP_BURST];
 	struct iovec iov[SRDMA_UDP_BURST];
 	union srdma_udp_addr from[SRDMA_UDP_BURST];
 	union srdma_udp_control control[SRDMA_UDP_BURST];
-	uint8_t *bytes;	  /* BURST * ROOM bytes */
+	struct srdma_icrc icrc; /* of datagrams from icrc_from */
+	union srdma_udp_addr icrc_from;
+	uint8_t *bytes; /* BURST * ROOM bytes */
+	struct srdma_buf buf[SRDMA_UDP_BUFS], *free;
+	uint32_t held;	  /* bufs that are not free */
 	uint32_t at, got; /* messages [at, got) are not processed yet */
 	uint32_t taken;	  /* bytes of message `at` that were processed */
 	uint32_t size;	  /* bytes of each datagram of message `at` but its
 			     last */
 	uint32_t most;	  /* datagrams in the longest train since the last
 			     recvmmsg, 1..BURST */
+	uint8_t dry;	  /* the last recvmmsg of this turn got less than it
+			     asked for, and no poll said so yet */
 };
 
-/* Ring of datagrams to send; head and tail run freely and wrap. */
+/* Ring of datagrams to send. head and tail count datagrams, modulo 2^32, from the
+ * last time on that the ring was empty. */
 struct srdma_udp_tx {
 	struct mmsghdr msg[SRDMA_UDP_SLOTS]; /* of the present sendmmsg */
 	union srdma_udp_control control[SRDMA_UDP_SLOTS];
@@ -98,7 +108,6 @@ struct srdma_udp_port {
 	int sock, epoll;
 	union srdma_udp_addr own;
 	socklen_t addr_len;
-	struct srdma_pool *pool;
 	struct srdma_udp_rx rx;
 	struct srdma_udp_tx tx;
 	struct srdma_udp_stats stats;
@@ -141,6 +150,8 @@ struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 					      const union srdma_udp_addr *from);
 /* Free the PASSING conns that were not kept. */
 void srdma_udp_conn_forget(struct srdma_udp_port *port);
+/* The headers of datagrams to the peer. */
+struct srdma_icrc *srdma_udp_conn_out(struct srdma_udp_conn *c);
 /* A connected conn whose SRDMA_EV_UP is pending. Requires ups_due > 0. */
 struct srdma_udp_conn *srdma_udp_conn_take_up(struct srdma_udp_port *port);
 
@@ -168,6 +179,9 @@ void srdma_udp_train_mark(struct msghdr *msg, union srdma_udp_control *control);
 void srdma_udp_receive_init(struct srdma_udp_port *port);
 int srdma_udp_receive_poll(struct srdma_port *port, struct srdma_event *ev,
 			   int n);
+void srdma_udp_receive_put(struct srdma_buf *buf);
+/* The next poll is of another turn, in which datagrams may have arrived. */
+void srdma_udp_receive_end_turn(struct srdma_udp_port *port);
 /* 1 if there are events that the socket's descriptor does not signal. */
 int srdma_udp_receive_waiting(const struct srdma_udp_port *port);
 

@@ -1,5 +1,6 @@
 #include "port/udp/port_udp_impl.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { REFILLS = 4 }; /* recvmmsg calls per poll */
@@ -20,11 +21,40 @@ void srdma_udp_receive_init(struct srdma_udp_port *port)
 					 .msg_iovlen = 1,
 					 .msg_control = &rx->control[i] };
 	}
+	for (uint32_t i = 0; i < SRDMA_UDP_BUFS; i++) {
+		rx->buf[i].port = &port->base;
+		rx->buf[i].next = rx->free;
+		rx->free = &rx->buf[i];
+	}
+}
+
+/* Returns the packet of a datagram, which stays where it is. */
+static struct srdma_buf *hand_up(struct srdma_udp_rx *rx, uint8_t *data,
+				 uint32_t len)
+{
+	struct srdma_buf *buf = rx->free;
+
+	rx->free = buf->next;
+	rx->held++;
+	buf->next = NULL;
+	buf->data = data;
+	buf->len = buf->cap = len;
+	return buf;
+}
+
+void srdma_udp_receive_put(struct srdma_buf *buf)
+{
+	struct srdma_udp_rx *rx = &srdma_udp_port_of(buf->port)->rx;
+
+	assert(rx->held);
+	buf->next = rx->free;
+	rx->free = buf;
+	rx->held--;
 }
 
 /* A datagram within a received message. */
 struct piece {
-	const uint8_t *data;
+	uint8_t *data;
 	uint32_t len;
 };
 
@@ -74,7 +104,9 @@ static void advance(struct srdma_udp_rx *rx, uint32_t len)
 
 /*
  * Returns 1 if there are datagrams to process. The number of messages follows
- * the length of the trains before, so that few datagrams wait here.
+ * the length of the trains before, so that few datagrams wait here. A call that
+ * got fewer messages than it asked for emptied the socket, or met an error of it:
+ * the next one is left out, unless it is of another turn.
  */
 static int refill(struct srdma_udp_port *port)
 {
@@ -82,6 +114,10 @@ static int refill(struct srdma_udp_port *port)
 	const uint32_t n = SRDMA_UDP_BURST / rx->most;
 	int got;
 
+	if (rx->held || rx->dry) {
+		rx->dry = 0;
+		return 0;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		rx->msg[i].msg_hdr.msg_namelen = sizeof(rx->from[i]);
 		rx->msg[i].msg_hdr.msg_controllen = sizeof(rx->control[i]);
@@ -89,25 +125,37 @@ static int refill(struct srdma_udp_port *port)
 	got = recvmmsg(port->sock, rx->msg, n, MSG_DONTWAIT, NULL);
 	rx->at = 0;
 	rx->got = got > 0 ? (uint32_t)got : 0;
+	rx->dry = rx->got && rx->got < n;
 	rx->most = 1;
 	if (rx->got)
 		begin_message(rx);
 	return rx->got > 0;
 }
 
+/* The headers of the datagrams from an address. */
+static struct srdma_icrc *icrc_of(struct srdma_udp_port *port,
+				  const union srdma_udp_addr *from)
+{
+	struct srdma_udp_rx *rx = &port->rx;
+
+	if (!srdma_udp_addr_same(&rx->icrc_from, from)) {
+		srdma_icrc_init(&rx->icrc, &from->any, &port->own.any);
+		rx->icrc_from = *from;
+	}
+	return &rx->icrc;
+}
+
 /* A bare datagram has zero in place of its ICRC (docs/protocol.md 11a). */
-static int icrc_ok(const struct srdma_udp_port *port,
-		   const union srdma_udp_addr *from, const uint8_t *data,
+static int icrc_ok(struct srdma_udp_port *port,
+		   const union srdma_udp_addr *from, uint8_t *data,
 		   uint32_t len)
 {
 	static const uint8_t none[SRDMA_ICRC_LEN];
 	uint8_t icrc[SRDMA_ICRC_LEN];
-	struct srdma_icrc c;
 
 	if (port->base.bare && !memcmp(none, data + len, sizeof(none)))
 		return 1;
-	srdma_icrc_init(&c, &from->any, &port->own.any);
-	srdma_icrc_compute(&c, data, len, icrc);
+	srdma_icrc_compute(icrc_of(port, from), data, len, icrc);
 	return !memcmp(icrc, data + len, sizeof(icrc));
 }
 
@@ -150,7 +198,7 @@ static void drop(struct srdma_udp_rx *rx, uint64_t *counter, uint32_t len)
 }
 
 /*
- * Process one datagram. A buffer must be free. Returns 1: an event; 0: dropped;
+ * Process one datagram. A buf must be free. Returns 1: an event; 0: dropped;
  * -1: no free conn.
  */
 static int take(struct srdma_udp_port *port, struct srdma_event *ev)
@@ -167,14 +215,23 @@ static int take(struct srdma_udp_port *port, struct srdma_event *ev)
 	c = srdma_udp_conn_passing(port, &rx->from[rx->at]);
 	if (!c)
 		return -1;
-	*ev = (struct srdma_event){ .kind = SRDMA_EV_RECV,
-				    .conn = &c->base,
-				    .buf = srdma_pool_get(port->pool) };
-	ev->buf->len = d.len - SRDMA_ICRC_LEN;
-	memcpy(ev->buf->data, d.data, ev->buf->len);
+	*ev = (struct srdma_event){
+		.kind = SRDMA_EV_RECV,
+		.conn = &c->base,
+		.buf = hand_up(rx, d.data, d.len - SRDMA_ICRC_LEN),
+	};
 	advance(rx, d.len);
 	port->stats.received++;
 	return 1;
+}
+
+/* 1: the one conn of senders is that of the next datagram too. */
+static int sender_goes_on(const struct srdma_udp_port *port)
+{
+	const struct srdma_udp_rx *rx = &port->rx;
+
+	return port->passing_count == 1 && rx->at != rx->got &&
+	       srdma_udp_addr_same(&port->passing[0]->peer, &rx->from[rx->at]);
 }
 
 int srdma_udp_receive_poll(struct srdma_port *base, struct srdma_event *ev,
@@ -183,13 +240,14 @@ int srdma_udp_receive_poll(struct srdma_port *base, struct srdma_event *ev,
 	struct srdma_udp_port *port = srdma_udp_port_of(base);
 	int told = 0, refills = REFILLS, looks = SRDMA_UDP_LOOKS, r = 0;
 
-	srdma_udp_conn_forget(port);
+	if (!sender_goes_on(port))
+		srdma_udp_conn_forget(port);
 	while (told < n && port->ups_due)
 		ev[told++] = (struct srdma_event){
 			.kind = SRDMA_EV_UP,
 			.conn = &srdma_udp_conn_take_up(port)->base,
 		};
-	while (told < n && r >= 0 && looks-- && srdma_pool_left(port->pool)) {
+	while (told < n && r >= 0 && looks-- && port->rx.free) {
 		if (port->rx.at == port->rx.got &&
 		    (!refills-- || !refill(port)))
 			break;
@@ -197,6 +255,11 @@ int srdma_udp_receive_poll(struct srdma_port *base, struct srdma_event *ev,
 		told += r > 0;
 	}
 	return told;
+}
+
+void srdma_udp_receive_end_turn(struct srdma_udp_port *port)
+{
+	port->rx.dry = 0;
 }
 
 int srdma_udp_receive_waiting(const struct srdma_udp_port *port)

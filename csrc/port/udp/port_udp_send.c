@@ -177,13 +177,16 @@ uint8_t *srdma_udp_send_reserve(struct srdma_conn *conn)
 		srdma_udp_send_flush(&port->base);
 	if (tx->tail - tx->head == SRDMA_UDP_SLOTS)
 		return NULL;
+	/* The first slots are in a cache; the ring as a whole is not. */
+	if (tx->head == tx->tail)
+		tx->head = tx->tail = 0;
 	return tx->iov[slot_of(tx->tail)].iov_base;
 }
 
 static int commit(struct srdma_conn *conn, uint32_t len, uint8_t bare)
 {
 	struct srdma_udp_port *port = srdma_udp_port_of(conn->port);
-	const struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
+	struct srdma_udp_conn *c = srdma_udp_conn_of(conn);
 	struct srdma_udp_tx *tx = &port->tx;
 	uint32_t at = slot_of(tx->tail);
 	uint8_t *data = tx->iov[at].iov_base;
@@ -195,7 +198,8 @@ static int commit(struct srdma_conn *conn, uint32_t len, uint8_t bare)
 	if (bare)
 		memset(data + len, 0, SRDMA_ICRC_LEN);
 	else
-		srdma_icrc_compute(&c->out, data, len, data + len);
+		srdma_icrc_compute(srdma_udp_conn_out(c), data, len,
+				   data + len);
 	tx->bare[at] = bare;
 	tx->iov[at].iov_len = len + SRDMA_ICRC_LEN;
 	tx->to[at] = c->peer;

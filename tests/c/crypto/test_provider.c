@@ -14,6 +14,12 @@
 
 #include <cmocka.h>
 
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <dlfcn.h>
+#include <sys/auxv.h>
+#endif
+
 #include "wire/wire.h"
 
 enum { PACKETS = 20000, AD_MAX = 255, GUARD = 16 };
@@ -178,7 +184,7 @@ static void test_illegal_calls_are_refused(void **state)
 	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++) {
 		const struct srdma_suite_verbs *verbs =
 			srdma_provider_verbs(p, s);
-		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 15, key };
+		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 0, key };
 		struct srdma_suite_ctx *ctx;
 		uint8_t out[16], tag[SRDMA_MAX_TAG] = { 0 }, nonce[16] = { 0 };
 		const struct srdma_suite_io io = {
@@ -188,8 +194,10 @@ static void test_illegal_calls_are_refused(void **state)
 		if (verbs == s->verbs)
 			continue;
 		own++;
-		assert_int_equal(verbs->create(&ctx, p, &k), -EINVAL);
-		assert_null(ctx);
+		for (; k.tag_len <= 15; k.tag_len += 15) {
+			assert_int_equal(verbs->create(&ctx, p, &k), -EINVAL);
+			assert_null(ctx);
+		}
 		k.tag_len = s->tag_len;
 		assert_int_equal(verbs->create(&ctx, p, &k), 0);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
@@ -199,6 +207,8 @@ static void test_illegal_calls_are_refused(void **state)
 		assert_int_equal(verbs->again(ctx, &k), 0);
 		assert_int_equal(verbs->seal(ctx, &io, tag), -EIO);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EBADMSG);
+		k.tag_len = 0;
+		assert_int_equal(verbs->again(ctx, &k), -EINVAL);
 		assert_int_equal(verbs->forget(ctx), 0);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
 		verbs->destroy(ctx);
@@ -232,6 +242,31 @@ static void check_lacking(const struct srdma_suite *s, struct srdma_provider *p,
 		assert_memory_equal(io->out, wiped, io->in_len);
 }
 
+/* A packet is not opened without a tag, not even one that is sealed by the same
+ * key: OpenSSL, asked to open without a tag, seals. */
+static void check_no_tag(const struct srdma_suite *s, struct srdma_provider *p)
+{
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	static const uint8_t wiped[32];
+	static struct packet x;
+	struct srdma_suite_ctx *ctx;
+	struct srdma_suite_io io;
+
+	random_packet(&x, s);
+	x.in_len = sizeof(wiped);
+	seal(s, p, &x);
+	ctx = keyed(s, p, &x, SRDMA_SUITE_OPEN);
+	io = (struct srdma_suite_io){ x.nonce,	x.ad,
+				      x.ad_len, is_aead(s) ? x.out[!p] : x.in,
+				      x.in_len, x.out[!!p] };
+	assert_int_equal(verbs->open(ctx, &io, NULL), -EIO);
+	if (is_aead(s))
+		assert_memory_equal(io.out, wiped, sizeof(wiped));
+	verbs->destroy(ctx);
+}
+
+/* OpenSSL, without a provider, generates a nonce if there is none, and
+ * authenticates a text that has no output. */
 static void test_missing_fields_are_refused(void **state)
 {
 	static const uint8_t bytes[16];
@@ -247,17 +282,128 @@ static void test_missing_fields_are_refused(void **state)
 		};
 		const int n = is_aead(s) ? 4 : 3; /* a MAC has no output text */
 
-		if (!strstr(s->algorithm, "GCM"))
+		check_no_tag(s, *state);
+		if (!s->iv_len)
 			continue;
 		for (int row = 0; row < n; row++)
 			check_lacking(s, *state, &rows[row]);
 	}
 }
 
+/* The same context seals short and long packets with changing keys: no packet is
+ * sealed with a former key. */
+static void seal_with_new_keys(const struct srdma_suite *s,
+			       struct srdma_provider *p)
+{
+	static const size_t lens[] = { 0, 32, 768, 769, SRDMA_MAX_PAYLOAD };
+	enum { LENS = sizeof(lens) / sizeof(lens[0]) };
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	static struct packet x;
+	struct srdma_suite_ctx *ctx;
+
+	random_packet(&x, s);
+	ctx = keyed(s, p, &x, SRDMA_SUITE_SEAL);
+	for (int i = 0; i < 40; i++) {
+		const struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL,
+						   x.tag_len, x.key };
+		struct srdma_suite_io io = { x.nonce, x.ad, x.ad_len,
+					     x.in,    0,    x.out[0] };
+
+		if (i % 3) {
+			fill(x.key, sizeof(x.key));
+			assert_int_equal(verbs->again(ctx, &k), 0);
+		} else if (i % 2) {
+			assert_int_equal(verbs->forget(ctx), 0);
+			assert_int_equal(verbs->again(ctx, &k), 0);
+		}
+		x.in_len = io.in_len = lens[random32() % LENS];
+		assert_int_equal(verbs->seal(ctx, &io, x.tag[0]), 0);
+		seal(s, NULL, &x);
+		assert_memory_equal(x.tag[0], x.tag[1], x.tag_len);
+		if (is_aead(s))
+			assert_memory_equal(x.out[0], x.out[1], x.in_len);
+	}
+	verbs->destroy(ctx);
+}
+
+static void test_new_keys_apply_to_all_lengths(void **state)
+{
+	for (unsigned i = 0; srdma_suite_at(i); i++)
+		seal_with_new_keys(srdma_suite_at(i), *state);
+}
+
+/* A provider computes the algorithms that it knows. */
+static void test_unknown_algorithm_is_refused(void **state)
+{
+	struct srdma_suite s = *srdma_suite_by_name("aes-128-gcm");
+	static const uint8_t key[SRDMA_SUITE_MAX_KEY];
+	const struct srdma_suite_key k = { &s, SRDMA_SUITE_SEAL, 16, key };
+	struct srdma_provider *p;
+	struct srdma_suite_ctx *ctx;
+
+	(void)state;
+	s.algorithm = "rot13-GCM";
+	assert_int_equal(s.verbs->create(&ctx, NULL, &k), -EIO);
+	assert_null(ctx);
+	if (srdma_provider_create(&p, "nettle") == 0) {
+		assert_int_equal(
+			srdma_provider_verbs(p, &s)->create(&ctx, p, &k), -EIO);
+		assert_null(ctx);
+	}
+	srdma_provider_destroy(p);
+}
+
+#ifdef __aarch64__
+static int has_instructions(void)
+{
+	const unsigned long need = HWCAP_AES | HWCAP_PMULL;
+
+	return (getauxval(AT_HWCAP) & need) == need;
+}
+
+/* The name of the provider that this CPU gets if no name is given. */
+static const char *default_name(void)
+{
+	struct srdma_provider *p;
+
+	if (!has_instructions() || getenv("NETTLE_FAT_OVERRIDE") ||
+	    !dlsym(RTLD_DEFAULT, "_nettle_aes128_encrypt_arm64") ||
+	    srdma_provider_create(&p, "nettle"))
+		return "openssl";
+	srdma_provider_destroy(p);
+	return "nettle";
+}
+
+/* Nettle was told at its start which instructions to use: maybe none. */
+static void test_nettle_without_instructions_is_no_default(void **state)
+{
+	struct srdma_provider *p;
+
+	(void)state;
+	setenv("NETTLE_FAT_OVERRIDE", "none", 1);
+	assert_int_equal(srdma_provider_create(&p, NULL), 0);
+	assert_string_equal(srdma_provider_name(p), "openssl");
+	srdma_provider_destroy(p);
+	unsetenv("NETTLE_FAT_OVERRIDE");
+}
+#else
+/* The name of the provider that this CPU gets if no name is given. */
+static const char *default_name(void)
+{
+	struct srdma_provider *p;
+
+	if (srdma_provider_create(&p, "ipsec-mb"))
+		return "openssl";
+	srdma_provider_destroy(p);
+	return "ipsec-mb";
+}
+#endif
+
 static void test_provider_names(void **state)
 {
 	struct srdma_provider *p;
 
+	(void)state;
 	assert_int_equal(srdma_provider_create(&p, "rot13"), -ENOENT);
 	assert_null(p);
 	assert_int_equal(srdma_provider_create(&p, "openssl"), 0);
@@ -265,28 +411,47 @@ static void test_provider_names(void **state)
 	assert_string_equal(srdma_provider_name(p), "openssl");
 	srdma_provider_destroy(p);
 	assert_int_equal(srdma_provider_create(&p, NULL), 0);
-	assert_string_equal(srdma_provider_name(p),
-			    srdma_provider_name(*state));
+	assert_string_equal(srdma_provider_name(p), default_name());
 	srdma_provider_destroy(p);
+}
+
+/* Runs the tests of a provider, if this build and CPU have it. */
+static int run(const char *name)
+{
+	struct srdma_provider *p;
+	int r = srdma_provider_create(&p, name);
+
+	if (r) {
+		print_message("%s: %s\n", name,
+			      r == -ENOENT ? "not in this build"
+					   : strerror(-r));
+		return r == -ENOENT || r == -ENOTSUP ? 0 : 1;
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_prestate(test_illegal_calls_are_refused, p),
+		cmocka_unit_test_prestate(test_missing_fields_are_refused, p),
+		cmocka_unit_test_prestate(test_new_keys_apply_to_all_lengths,
+					  p),
+		cmocka_unit_test_prestate(test_random_packets_equal_openssl, p),
+	};
+	r = cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	srdma_provider_destroy(p);
+	return r;
 }
 
 int main(void)
 {
-	struct srdma_provider *p;
-	int r = srdma_provider_create(&p, "ipsec-mb");
-
-	if (r) {
-		printf("ipsec-mb: %s\n",
-		       r == -ENOENT ? "not in this build" : strerror(-r));
-		return r == -ENOENT || r == -ENOTSUP ? 77 : 1;
-	}
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_prestate(test_provider_names, p),
-		cmocka_unit_test_prestate(test_illegal_calls_are_refused, p),
-		cmocka_unit_test_prestate(test_missing_fields_are_refused, p),
-		cmocka_unit_test_prestate(test_random_packets_equal_openssl, p),
+		cmocka_unit_test(test_provider_names),
+#ifdef __aarch64__
+		cmocka_unit_test(
+			test_nettle_without_instructions_is_no_default),
+#endif
+		cmocka_unit_test(test_missing_fields_are_refused),
+		cmocka_unit_test(test_new_keys_apply_to_all_lengths),
+		cmocka_unit_test(test_unknown_algorithm_is_refused),
 	};
-	r = cmocka_run_group_tests(tests, NULL, NULL);
-	srdma_provider_destroy(p);
-	return r;
+
+	return cmocka_run_group_tests_name("openssl", tests, NULL, NULL) +
+	       run("ipsec-mb") + run("nettle");
 }

@@ -29,7 +29,10 @@
 
 #include <cmocka.h>
 #include <openssl/evp.h>
+#include <openssl/provider.h>
 #include <openssl/sha.h>
+
+#include "crypto/openssl_cipher.h"
 
 enum {
 	NAMES = 128,
@@ -179,18 +182,9 @@ FAULT(mmap, void *, (void *at, size_t n, int prot, int flags, int fd, off_t off)
 FAULT(EVP_CIPHER_fetch, EVP_CIPHER *,
       (OSSL_LIB_CTX *lib, const char *name, const char *properties),
       (lib, name, properties), NULL, 0)
-FAULT(EVP_CIPHER_CTX_new, EVP_CIPHER_CTX *, (void), (), NULL, 0)
-FAULT(EVP_CipherInit_ex2, int,
-      (EVP_CIPHER_CTX *c, const EVP_CIPHER *cipher, const unsigned char *key,
-       const unsigned char *iv, int enc, const OSSL_PARAM *params),
-      (c, cipher, key, iv, enc, params), 0, 0)
-FAULT(EVP_CipherUpdate, int,
-      (EVP_CIPHER_CTX *c, unsigned char *out, int *n, const unsigned char *in,
-       int len), (c, out, n, in, len), 0, 0)
-FAULT(EVP_CipherFinal_ex, int, (EVP_CIPHER_CTX *c, unsigned char *out, int *n),
-      (c, out, n), 0, 0)
-FAULT(EVP_CIPHER_CTX_ctrl, int, (EVP_CIPHER_CTX *c, int what, int n, void *p),
-      (c, what, n, p), 0, 0)
+FAULT(OSSL_PROVIDER_query_operation, const OSSL_ALGORITHM *,
+      (const OSSL_PROVIDER *p, int what, int *no_store), (p, what, no_store),
+      NULL, 0)
 FAULT(EVP_MAC_fetch, EVP_MAC *,
       (OSSL_LIB_CTX *lib, const char *name, const char *properties),
       (lib, name, properties), NULL, 0)
@@ -207,6 +201,30 @@ FAULT(EVP_MAC_final, int,
 FAULT(SHA256, unsigned char *,
       (const unsigned char *in, size_t len, unsigned char *out),
       (in, len, out), NULL, 0)
+
+/* --- functions of a provider of OpenSSL, which the product calls by pointers -- */
+FAULT(srdma_openssl_cipher_key, int,
+      (struct srdma_openssl_cipher *c, enum srdma_suite_use use,
+       const uint8_t *key), (c, use, key), -EIO, 0)
+FAULT(srdma_openssl_cipher_begin, int,
+      (struct srdma_openssl_cipher *c, enum srdma_suite_use use,
+       const uint8_t *nonce, const uint8_t *tag, size_t tag_len),
+      (c, use, nonce, tag, tag_len), -EIO, 0)
+FAULT(srdma_openssl_cipher_add, int,
+      (struct srdma_openssl_cipher *c, const uint8_t *ad, size_t len),
+      (c, ad, len), -EIO, 0)
+FAULT(srdma_openssl_cipher_text, int,
+      (struct srdma_openssl_cipher *c, uint8_t *out, size_t *done,
+       const uint8_t *in, size_t len), (c, out, done, in, len), -EIO, 0)
+FAULT(srdma_openssl_cipher_end, int,
+      (struct srdma_openssl_cipher *c, uint8_t *out, size_t room, size_t *done),
+      (c, out, room, done), -EIO, 0)
+FAULT(srdma_openssl_cipher_judge, int,
+      (struct srdma_openssl_cipher *c, uint8_t *out, size_t room, size_t *done),
+      (c, out, room, done), -EBADMSG, 0)
+FAULT(srdma_openssl_cipher_tag, int,
+      (struct srdma_openssl_cipher *c, uint8_t *tag, size_t tag_len),
+      (c, tag, tag_len), -EIO, 0)
 
 /* --- intel-ipsec-mb, which a build may lack -------------------------------- */
 FAULT(alloc_mb_mgr, void *, (uint64_t flags), (flags), NULL, 0)

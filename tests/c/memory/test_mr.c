@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -65,11 +66,10 @@ static struct srdma_mr_want whole(void)
 
 static void expect(struct srdma_mr_want want, enum srdma_reason reason)
 {
-	struct srdma_mr *found = NULL;
+	struct srdma_mr *found = &mr;
 
 	assert_int_equal(srdma_mr_check(&table, &want, &found), reason);
-	if (reason == SRDMA_REASON_NONE)
-		assert_ptr_equal(found, &mr);
+	assert_ptr_equal(found, reason == SRDMA_REASON_NONE ? &mr : NULL);
 }
 
 /* Both the region's start and the access's start and length vary. */
@@ -199,6 +199,116 @@ static void test_deregistered_region(void **state)
 	assert_ptr_equal(srdma_mr_find(&table, KEY), &mr);
 }
 
+/* --- permits -------------------------------------------------------------- */
+
+/* The verdict with the permit is the one without it. */
+static void expect_again(struct srdma_mr_permit *permit,
+			 struct srdma_mr_want want, enum srdma_reason reason)
+{
+	struct srdma_mr *found =
+		srdma_mr_permitted(&table, permit, want.key, want.right);
+
+	expect(want, reason);
+	if (found) {
+		assert_ptr_equal(found, &mr);
+		assert_int_equal(srdma_mr_covers(found, want.addr, want.len),
+				 reason == SRDMA_REASON_NONE);
+		return;
+	}
+	assert_int_equal(srdma_mr_permit(&table, permit, &want, &found),
+			 reason);
+}
+
+/* A permit of whole(). */
+static struct srdma_mr_permit permitted(void)
+{
+	struct srdma_mr_permit permit = { 0 };
+
+	expect_again(&permit, whole(), SRDMA_REASON_NONE);
+	assert_ptr_equal(permit.mr, &mr);
+	return permit;
+}
+
+/* RFC 5042 R6.2.1-1, R6.3.5-1, A6.3.1, A6.3.5 */
+static void test_permit_is_for_its_access(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	want.addr++;
+	expect_again(&permit, want, SRDMA_REASON_OUT_OF_BOUNDS);
+	want.len--;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	want.right = READ;
+	expect_again(&permit, want, SRDMA_REASON_NO_RIGHT);
+	want = whole();
+	want.key++;
+	expect_again(&permit, want, SRDMA_REASON_BAD_RKEY);
+	expect_again(&permit, whole(), SRDMA_REASON_NONE);
+}
+
+/* RFC 5042 A6.1.1b */
+static void test_permit_ends(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	srdma_mr_set_moving(&table, &mr, 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+	srdma_mr_rename(&table, &mr, KEY + 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+	want.key = KEY + 1;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	srdma_mr_withdraw(&table, &mr);
+	expect_again(&permit, want, SRDMA_REASON_NO_RIGHT);
+	want.right = 0;
+	expect_again(&permit, want, SRDMA_REASON_NONE);
+	srdma_mr_end(&table, &mr);
+	expect_again(&permit, want, SRDMA_REASON_BAD_RKEY);
+}
+
+/* A region that got another key without a time in which it was refused. */
+static void test_permit_ends_with_the_key(void **state)
+{
+	struct srdma_mr_permit permit = permitted();
+
+	(void)state;
+	srdma_mr_rename(&table, &mr, KEY + 1);
+	expect_again(&permit, whole(), SRDMA_REASON_BAD_RKEY);
+}
+
+static void close_region(struct srdma_region *closed)
+{
+	(void)closed;
+}
+
+/* Its memory may belong to another region afterwards. */
+static void test_permit_ends_with_the_memory_of_its_region(void **state)
+{
+	static const struct srdma_port_ops ops = { .region_close =
+							   close_region };
+	struct srdma_port port = { .ops = &ops };
+	struct srdma_conn conn = { .port = &port };
+	struct srdma_mr_permit permit = { 0 };
+	struct srdma_mr_want want = whole();
+	struct srdma_mr *found, *freed = malloc(sizeof(*freed));
+
+	(void)state;
+	assert_non_null(freed);
+	*freed = mr;
+	region.leg = &conn;
+	freed->key = want.key = KEY + 1;
+	srdma_mr_insert(&table, freed);
+	assert_int_equal(srdma_mr_permit(&table, &permit, &want, &found),
+			 SRDMA_REASON_NONE);
+	assert_ptr_equal(srdma_mr_permitted(&table, &permit, KEY + 1, WRITE),
+			 freed);
+	srdma_mr_free(&table, freed);
+	assert_null(srdma_mr_permitted(&table, &permit, KEY + 1, WRITE));
+}
+
 #define X(test) cmocka_unit_test_setup(test, setup)
 
 int main(void)
@@ -210,6 +320,10 @@ int main(void)
 		X(test_pd_and_scope),
 		X(test_scope_of_an_identity),
 		X(test_deregistered_region),
+		X(test_permit_is_for_its_access),
+		X(test_permit_ends),
+		X(test_permit_ends_with_the_key),
+		X(test_permit_ends_with_the_memory_of_its_region),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

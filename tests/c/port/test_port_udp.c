@@ -23,6 +23,7 @@ static struct {
 	int send_errors;    /* calls that fail; 0: all */
 	unsigned send_most; /* datagrams accepted per call; 0: all */
 	int source_port_0;
+	uint32_t receives; /* calls of recvmmsg */
 } kernel;
 
 int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
@@ -43,6 +44,7 @@ int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,
 {
 	int got = (int)syscall(SYS_recvmmsg, fd, msg, n, flags, timeout);
 
+	kernel.receives++;
 	for (int i = 0; i < got && kernel.source_port_0; i++)
 		((struct sockaddr_in *)msg[i].msg_hdr.msg_name)->sin_port = 0;
 	return got;
@@ -303,6 +305,84 @@ static void test_one_sender_is_one_connection(void **state)
 	}
 }
 
+/* Takes the next datagram, which has this number. */
+static struct srdma_udp_conn *take_one(struct udp_world *w, uint32_t number)
+{
+	assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
+	world_expect(&w->ev[0], number, WORLD_LEN);
+	w->b->ops->buf_put(w->ev[0].buf);
+	return srdma_udp_conn_of(w->ev[0].conn);
+}
+
+static void expect_sender(const struct srdma_udp_conn *c,
+			  const struct sockaddr_storage *at)
+{
+	union srdma_udp_addr a;
+
+	memcpy(&a, at, sizeof(a));
+	assert_int_equal(c->kind, SRDMA_UDP_PASSING);
+	assert_true(srdma_udp_addr_same(&c->peer, &a));
+}
+
+/*
+ * One poll for each datagram: a sender keeps its connection while its datagrams
+ * follow each other, and no longer.
+ */
+static void test_senders_in_turn_have_their_connections(void **state)
+{
+	struct udp_world *w = *state;
+	struct sockaddr_storage other;
+	const uint32_t places = places_left(w->b);
+	const int sock = world_stranger(w, &other);
+	struct srdma_udp_conn *first;
+
+	stranger_says(w, w->stranger, &w->stranger_at, 0);
+	stranger_says(w, w->stranger, &w->stranger_at, 1);
+	stranger_says(w, sock, &other, 2);
+	stranger_says(w, w->stranger, &w->stranger_at, 3);
+	close(sock);
+	first = take_one(w, 0);
+	expect_sender(first, &w->stranger_at);
+	assert_ptr_equal(take_one(w, 1), first);
+	expect_sender(take_one(w, 2), &other);
+	expect_sender(take_one(w, 3), &w->stranger_at);
+	assert_int_equal(places_left(w->b), places - 1);
+	assert_int_equal(world_poll(w, w->b), 0);
+	assert_int_equal(places_left(w->b), places);
+}
+
+/* A connection that was kept and closed is not that of the sender's next datagram,
+ * also if it was made for another peer meanwhile. */
+static void test_closed_connection_of_a_sender_that_goes_on(void **state)
+{
+	struct udp_world *w = *state;
+	const uint32_t places = places_left(w->b);
+
+	for (int connects = 0; connects < 2; connects++) {
+		struct srdma_conn *closed, *other = NULL;
+
+		for (uint32_t i = 0; i < 3; i++)
+			stranger_says(w, w->stranger, &w->stranger_at, i);
+		closed = &take_one(w, 0)->base;
+		assert_int_equal(w->b->ops->keep(closed), 0);
+		w->b->ops->close(closed);
+		if (connects) {
+			assert_int_equal(
+				w->b->ops->connect(w->b, "127.0.0.1:9", &other),
+				0);
+			assert_ptr_equal(other, closed);
+			assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
+			assert_int_equal(w->ev[0].kind, SRDMA_EV_UP);
+		}
+		for (uint32_t i = 1; i < 3; i++)
+			expect_sender(take_one(w, i), &w->stranger_at);
+		if (other)
+			w->b->ops->close(other);
+		assert_int_equal(world_poll(w, w->b), 0);
+		assert_int_equal(places_left(w->b), places);
+	}
+}
+
 static struct srdma_conn *meet(struct udp_world *w, uint32_t number)
 {
 	struct sockaddr_storage at;
@@ -443,25 +523,78 @@ static void test_icmp_errors_are_ignored(void **state)
 	assert_int_equal(stats(w->a)->sent, 200);
 }
 
-/* Without free buffers datagrams stay in the socket. */
-static void test_no_buffers_keeps_datagrams(void **state)
+/* While a datagram was not put back, others stay in the socket. */
+static void test_held_datagram_keeps_others_back(void **state)
 {
 	struct udp_world *w = *state;
-	struct srdma_buf *held[SRDMA_UDP_BUFS + 1];
-	int n = 0;
+	struct srdma_event held;
 
-	while ((held[n] = w->b->ops->buf_get(w->b)))
-		n++;
-	assert_int_equal(n, SRDMA_UDP_BUFS);
-	assert_int_equal(w->b->ops->buf_free(w->b), 0);
 	stranger_says(w, w->stranger, &w->stranger_at, 5);
+	assert_int_equal(world_poll(w, w->b), 1);
+	held = w->ev[0];
+	stranger_says(w, w->stranger, &w->stranger_at, 6);
 	assert_int_equal(world_poll(w, w->b), 0);
 	assert_int_equal(rings(w->b), 1);
-	while (n--)
-		w->b->ops->buf_put(held[n]);
+	world_expect(&held, 5, WORLD_LEN);
+	w->b->ops->buf_put(held.buf);
 	assert_int_equal(world_poll(w, w->b), 1);
-	world_expect(&w->ev[0], 5, WORLD_LEN);
+	world_expect(&w->ev[0], 6, WORLD_LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
+}
+
+/* A call that got less than it asked for is the last one of a burst. */
+static void test_socket_is_read_once_per_burst(void **state)
+{
+	struct udp_world *w = *state;
+
+	kernel.receives = 0;
+	for (uint32_t burst = 1; burst <= 3; burst++) {
+		stranger_says(w, w->stranger, &w->stranger_at, 1);
+		stranger_says(w, w->stranger, &w->stranger_at, 2);
+		take_one(w, 1);
+		take_one(w, 2);
+		assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 0);
+		assert_int_equal(kernel.receives, burst);
+	}
+	assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 0);
+	assert_int_equal(kernel.receives, 4);
+}
+
+/* Datagrams of the next turn are not missed, although this turn's poll had no
+ * room left to find the socket empty. */
+static void test_next_turn_reads_the_socket_again(void **state)
+{
+	struct udp_world *w = *state;
+
+	for (uint32_t turn = 0; turn < 3; turn++) {
+		stranger_says(w, w->stranger, &w->stranger_at, turn);
+		take_one(w, turn);
+		flush(w->b);
+	}
+}
+
+/* A sender's conn ends in its turn while the next datagram waits: the datagram
+ * gets another conn, and no place in the table is lost. */
+static void test_conn_closed_before_the_next_datagram(void **state)
+{
+	struct udp_world *w = *state;
+	const uint32_t places = places_left(w->b);
+
+	for (uint32_t i = 0; i < 4; i++)
+		stranger_says(w, w->stranger, &w->stranger_at, i);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct srdma_udp_conn *c = take_one(w, i);
+
+		expect_sender(c, &w->stranger_at);
+		if (i == 3)
+			break;
+		assert_int_equal(w->b->ops->keep(&c->base), 0);
+		w->b->ops->close(&c->base);
+		assert_int_equal(places_left(w->b), places);
+	}
+	assert_int_equal(places_left(w->b), places - 1);
+	assert_int_equal(world_poll(w, w->b), 0);
+	assert_int_equal(places_left(w->b), places);
 }
 
 static void test_sleep_and_wake(void **state)
@@ -595,9 +728,14 @@ int main(void)
 		EVERYWHERE(OVER_IPV4),
 		OVER_IPV4(test_source_port_0_is_dropped),
 		OVER_IPV4(test_one_sender_is_one_connection),
+		OVER_IPV4(test_senders_in_turn_have_their_connections),
+		OVER_IPV4(test_closed_connection_of_a_sender_that_goes_on),
 		OVER_IPV4(test_full_socket_keeps_datagrams),
 		OVER_IPV4(test_datagram_refused_by_kernel_is_lost),
-		OVER_IPV4(test_no_buffers_keeps_datagrams),
+		OVER_IPV4(test_held_datagram_keeps_others_back),
+		OVER_IPV4(test_socket_is_read_once_per_burst),
+		OVER_IPV4(test_next_turn_reads_the_socket_again),
+		OVER_IPV4(test_conn_closed_before_the_next_datagram),
 		OVER_IPV4(test_sleep_and_wake),
 		OVER_IPV4(test_illegal_addresses_are_refused),
 	};

@@ -24,6 +24,7 @@ static struct {
 	uint32_t train[CALLS]; /* datagrams of each message */
 	int refuse_trains;     /* errno, 0: none */
 	int refuse_all;
+	uint32_t full_at;  /* messages that fill the socket; 0: any number */
 	uint32_t path_mtu; /* longer datagrams: EMSGSIZE; 0: no limit */
 	uint32_t refused;  /* messages */
 	unsigned most;	   /* messages that a call takes; 0: all */
@@ -49,6 +50,8 @@ static int error_of(const struct msghdr *m)
 {
 	if (kernel.refuse_all)
 		return kernel.refuse_all;
+	if (kernel.full_at && kernel.count >= kernel.full_at)
+		return EAGAIN;
 	if (kernel.path_mtu && m->msg_iov->iov_len > kernel.path_mtu)
 		return EMSGSIZE;
 	return m->msg_iovlen > 1 ? kernel.refuse_trains : 0;
@@ -118,12 +121,17 @@ static const struct srdma_udp_stats *stats(const struct udp_world *w)
 	return srdma_port_udp_stats(w->a);
 }
 
-/* Sends n packets of len, with numbers from 0. */
-static void send_equal(struct udp_world *w, uint32_t n, uint32_t len)
+/* Sends packets of len with the numbers from i to n - 1. */
+static void send_from(struct udp_world *w, uint32_t i, uint32_t n, uint32_t len)
 {
-	for (uint32_t i = 0; i < n; i++)
+	for (; i < n; i++)
 		world_send(w->conn, i, len);
 	w->a->ops->flush(w->a);
+}
+
+static void send_equal(struct udp_world *w, uint32_t n, uint32_t len)
+{
+	send_from(w, 0, n, len);
 }
 
 /* Receives packets 0 to n - 1 of len. */
@@ -220,14 +228,19 @@ static void test_train_has_one_destination(void **state)
 /* The ring of datagrams wraps within what would be a train. */
 static void test_train_ends_at_the_end_of_the_ring(void **state)
 {
+	enum { LONGER = WORLD_LEN + 4, WAIT = ALL - 40, MORE = WAIT + 30 };
 	struct udp_world *w = *state;
 
-	send_equal(w, ALL - 10, WORLD_LEN);
-	expect_equal(w, ALL - 10, WORLD_LEN);
-	kernel.count = 0;
-	send_equal(w, 30, WORLD_LEN);
-	EXPECT_TRAINS(10, 20);
+	kernel.full_at = 1;
+	for (uint32_t i = 0; i < 30; i++)
+		world_send(w->conn, i, WORLD_LEN);
+	send_from(w, 0, WAIT, LONGER);
+	EXPECT_TRAINS(30);
 	expect_equal(w, 30, WORLD_LEN);
+	kernel.full_at = 0;
+	send_from(w, WAIT, MORE, LONGER);
+	EXPECT_TRAINS(64, 64, 64, 34, 20);
+	expect_equal(w, MORE, LONGER);
 }
 
 static void test_no_trains_over_ipv4(void **state)
@@ -330,6 +343,27 @@ static void test_full_socket_keeps_trains(void **state)
 	EXPECT_TRAINS(64, 64, 64, 8);
 	expect_equal(w, 200, WORLD_LEN);
 	assert_int_equal(stats(w)->counts.wire_unsent, 0);
+}
+
+/* The ring begins again when it is empty, and no earlier. */
+static void test_empty_ring_begins_again(void **state)
+{
+	struct udp_world *w = *state;
+	const uint8_t *const first = w->a->ops->reserve(w->conn);
+
+	for (uint32_t i = 0; i < 3; i++)
+		world_send(w->conn, i, WORLD_LEN);
+	assert_ptr_not_equal(w->a->ops->reserve(w->conn), first);
+	w->a->ops->flush(w->a);
+	assert_ptr_equal(w->a->ops->reserve(w->conn), first);
+	kernel.refuse_all = EAGAIN;
+	world_send(w->conn, 3, WORLD_LEN);
+	w->a->ops->flush(w->a);
+	world_send(w->conn, 4, WORLD_LEN);
+	kernel.refuse_all = 0;
+	w->a->ops->flush(w->a);
+	assert_ptr_equal(w->a->ops->reserve(w->conn), first);
+	expect_equal(w, 5, WORLD_LEN);
 }
 
 /* --- bare datagrams (11a) -------------------------------------------------- */
@@ -436,6 +470,7 @@ int main(void)
 {
 	const struct CMUnitTest over4[] = {
 		OVER_IPV4(test_no_trains_over_ipv4),
+		OVER_IPV4(test_empty_ring_begins_again),
 		OVER_IPV4(test_bare_datagrams_leave_in_trains_over_ipv4),
 		OVER_IPV4(test_bare_datagrams_join_no_others),
 		OVER_IPV4(test_bare_datagram_is_dropped_where_none_are_taken),

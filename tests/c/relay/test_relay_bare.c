@@ -31,6 +31,7 @@ static struct {
 	} side[2];
 	int drops_bare; /* the network does: bit i, those of side i */
 	int drops_acks_with_b;
+	int drops_acks;	    /* bit i: those of side i */
 	int keeps_consents; /* the last one of side 0, for later */
 	struct {
 		uint8_t data[SRDMA_UDP_LONGEST];
@@ -67,6 +68,8 @@ static int loses(int side, const struct iovec *v)
 		net.side[side].sealed += (uint32_t)!bare;
 		return bare && (net.drops_bare >> side & 1);
 	}
+	if (net.drops_acks >> side & 1)
+		return 1;
 	if (!(flags & SRDMA_STH_BARE)) {
 		assert_false(bare);
 		return 0;
@@ -199,6 +202,14 @@ static void open_agreed(void)
 		assert_int_equal(path_at(side)->consent, 1);
 }
 
+/* Both sides take bare datagrams, and no answer to a question arrives. */
+static void open_without_consent(void)
+{
+	open_pair(1, 1, SRDMA_LEVEL_AEAD);
+	net.drops_acks_with_b = 1;
+	pair_connect(&p, 0);
+}
+
 /* --- tests ---------------------------------------------------------------- */
 
 static void test_both_take_them(void **state)
@@ -302,9 +313,7 @@ static void test_direction_without_bare_datagrams(void **state)
 static void test_lost_consent_comes_later(void **state)
 {
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	write_and_read(1);
 	assert_int_equal(net.side[0].bare + net.side[1].bare, 0);
 	net.drops_acks_with_b = 0;
@@ -367,9 +376,7 @@ static void test_question_is_no_consent(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	x = path_at(0);
 	assert_true(x->question_pn > 0);
 	ack.ack.highest_pn = (uint32_t)x->question_pn;
@@ -382,6 +389,35 @@ static void test_question_is_no_consent(void **state)
 	pair_close(&p);
 }
 
+/* The question of a target whose peer sends nothing more. Its responses leave after
+ * the control packets of a run. */
+static void test_question_behind_a_response_leaves_at_once(void **state)
+{
+	enum { LENGTH = 32, TOLD = 1 << 20 };
+	struct srdma_qp_path *x;
+
+	(void)state;
+	open_without_consent();
+	x = path_at(1);
+	memset(&net.side, 0, sizeof(net.side));
+	net.drops_acks = 1;
+	x->told = TOLD - 2; /* the ack of the request leaves first */
+	x->asking = 0;
+	pair_post(&p, 0,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_READ,
+			  .id = 1,
+			  .length = LENGTH,
+			  .local_addr = (uintptr_t)p.side[0].memory,
+			  .remote_addr = (uintptr_t)p.side[1].memory },
+		  NULL);
+	pair_settle(&p);
+	assert_int_equal(net.side[1].sealed, 1);
+	assert_int_equal(x->told, TOLD + 1);
+	assert_int_equal(net.side[1].questions, 1);
+	pair_close(&p);
+}
+
 /* The limit of 7.3 does not count ACKs with flag B: none leaves before. */
 static void test_unvalidated_path_gets_none(void **state)
 {
@@ -390,9 +426,7 @@ static void test_unvalidated_path_gets_none(void **state)
 	struct srdma_qp_path *x;
 
 	(void)state;
-	open_pair(1, 1, SRDMA_LEVEL_AEAD);
-	net.drops_acks_with_b = 1;
-	pair_connect(&p, 0);
+	open_without_consent();
 	x = path_at(0);
 	for (int asked = 0; asked < 2; asked++) {
 		x->asked = (uint8_t)asked;
@@ -467,6 +501,8 @@ int main(void)
 		cmocka_unit_test(test_consent_ends_by_repeated_reads),
 		cmocka_unit_test(test_consent_ends_with_the_path),
 		cmocka_unit_test(test_question_is_no_consent),
+		cmocka_unit_test(
+			test_question_behind_a_response_leaves_at_once),
 		cmocka_unit_test(test_unvalidated_path_gets_none),
 		cmocka_unit_test(test_consent_that_is_late_is_none),
 		cmocka_unit_test(test_consent_with_flag_a_is_repeated),

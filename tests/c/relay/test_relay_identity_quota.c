@@ -28,15 +28,22 @@ struct row {
 	uint8_t opcode;
 	int loss;
 	uint64_t limit;
+	int side; /* that has the limit */
 };
 
 static const struct row rows[] = {
-	{ SRDMA_RES_OPS, SRDMA_DESC_READ, 0, 6 },
-	{ SRDMA_RES_OPS, SRDMA_DESC_READ, 0, 1 },
-	{ SRDMA_RES_READS, SRDMA_DESC_READ, 0, 3 },
-	{ SRDMA_RES_READS, SRDMA_DESC_READ, 0, 1 },
-	{ SRDMA_RES_KEPT, SRDMA_DESC_WRITE, 1, 4 },
-	{ SRDMA_RES_KEPT, SRDMA_DESC_WRITE, 1, 0 },
+	{ SRDMA_RES_OPS, SRDMA_DESC_READ, 0, 6, 1 },
+	{ SRDMA_RES_OPS, SRDMA_DESC_READ, 0, 1, 1 },
+	{ SRDMA_RES_READS, SRDMA_DESC_READ, 0, 3, 1 },
+	{ SRDMA_RES_READS, SRDMA_DESC_READ, 0, 1, 1 },
+	{ SRDMA_RES_KEPT, SRDMA_DESC_WRITE, 1, 4, 1 },
+	{ SRDMA_RES_KEPT, SRDMA_DESC_WRITE, 1, 0, 1 },
+};
+
+/* Requesters charge the identity of their peer, which is one for all. */
+static const struct row requesters[] = {
+	{ SRDMA_RES_OPS, SRDMA_DESC_WRITE, 0, 6, 0 },
+	{ SRDMA_RES_OPS, SRDMA_DESC_WRITE, 0, 1, 0 },
 };
 
 static struct pair p;
@@ -50,11 +57,12 @@ static enum srdma_mem_fate lose(void *ctx, struct srdma_mem_datagram *d)
 							       : SRDMA_MEM_PASS;
 }
 
-/* The account of the peer of QP i at side 1. */
+/* The account of the peer of QP i at the side of the row. */
 static struct srdma_account *account_of(int i)
 {
-	return srdma_qp_identity(
-		srdma_relay_qp(p.side[1].relay, p.side[1].qp[i].qpn));
+	const struct side *s = &p.side[row->side];
+
+	return srdma_qp_identity(srdma_relay_qp(s->relay, s->qp[i].qpn));
 }
 
 static struct srdma_usage usage_of(int i)
@@ -88,32 +96,37 @@ static void begin(const struct row *now, uint64_t limit)
 	p.wire.fate = lose;
 	p.wire.window = 1024;
 	p.wire.slots = 1000;
-	p.host[1].bufs = 1024;
-	p.host[1].dma_polls = DMA_POLLS;
+	p.host[row->side].bufs = 1024;
+	p.host[row->side].dma_polls = DMA_POLLS;
 	p.memory = QPS * LENGTH;
 	pair_open(&p);
 	for (int i = 0; i < QPS; i++) {
 		p.identity = i > 0;
 		pair_connect(&p, i);
 	}
-	set_limit(p.side[1].relay, account_of(1), row->resource, limit);
+	set_limit(p.side[row->side].relay, account_of(1), row->resource, limit);
+}
+
+/* The n-th message: all QPs in turn have one. */
+static struct srdma_desc nth(uint32_t n)
+{
+	const uint64_t at = n % QPS * LENGTH;
+
+	return (struct srdma_desc){ .opcode = row->opcode,
+				    .id = n / QPS,
+				    .qpn = p.side[0].qp[n % QPS].qpn,
+				    .length = LENGTH,
+				    .local_addr =
+					    (uintptr_t)p.side[0].memory + at,
+				    .remote_addr =
+					    (uintptr_t)p.side[1].memory + at };
 }
 
 static void post_all(void)
 {
 	losing = row->loss;
 	for (uint32_t n = 0; n < QPS * MESSAGES; n++)
-		pair_post(&p, 0,
-			  (struct srdma_desc){
-				  .opcode = row->opcode,
-				  .id = n / QPS,
-				  .qpn = p.side[0].qp[n % QPS].qpn,
-				  .length = LENGTH,
-				  .local_addr = (uintptr_t)p.side[0].memory +
-						n % QPS * LENGTH,
-				  .remote_addr = (uintptr_t)p.side[1].memory +
-						 n % QPS * LENGTH },
-			  NULL);
+		pair_post(&p, 0, nth(n), NULL);
 }
 
 /* Runs until all requests have completed. Returns the most that both accounts
@@ -144,6 +157,16 @@ static void run(uint64_t most[2])
 	}
 }
 
+/* The greedy one uses its limit, and no more. most: as of run(). */
+static void run_at_limit(const struct row *now, uint64_t most[2])
+{
+	begin(now, now->limit);
+	post_all();
+	run(most);
+	assert_int_equal(most[1], now->limit);
+	assert_true(usage_of(1).refused > 0);
+}
+
 /* RFC 5042 R6.4.1-1, R6.4.3.1-1, A6.4.1 */
 static void test_an_identity_at_its_limit_leaves_others_alone(void **state)
 {
@@ -151,15 +174,62 @@ static void test_an_identity_at_its_limit_leaves_others_alone(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		uint64_t most[2];
 
-		begin(&rows[i], rows[i].limit);
-		post_all();
-		run(most);
-		assert_int_equal(most[1], rows[i].limit);
-		assert_true(usage_of(1).refused > 0);
+		run_at_limit(&rows[i], most);
 		assert_true(most[0] > 0);
 		assert_int_equal(usage_of(0).refused, 0);
 		pair_wait_ms(&p, 1);
 		assert_int_equal(usage_of(0).used + usage_of(1).used, 0);
+		pair_close(&p);
+	}
+}
+
+static void test_requesters_share_the_limit_of_their_peer(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(requesters) / sizeof(*requesters); i++) {
+		uint64_t most[2];
+
+		run_at_limit(&requesters[i], most);
+		pair_wait_ms(&p, 1);
+		assert_int_equal(usage_of(1).used, 0);
+		pair_close(&p);
+	}
+}
+
+/* Its local key is wrong, so that it fails while it sends a burst; or its peer sends
+ * NAK while it waits for DMA. */
+static void test_a_requester_that_failed_occupies_nothing(void **state)
+{
+	enum { QP = 1, WRONG = 2 * QPS + QP }; /* its third message */
+	static const struct {
+		uint32_t local_key, rkey, reason;
+		uint32_t dma_polls;
+	} faults[] = {
+		{ 7, 0, SRDMA_REASON_LOCAL_KEY, 0 },
+		{ 7, 0, SRDMA_REASON_LOCAL_KEY, DMA_POLLS },
+		{ 0, 7, SRDMA_REASON_BAD_RKEY, 0 },
+		{ 0, 7, SRDMA_REASON_BAD_RKEY, DMA_POLLS },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+		uint32_t reason;
+
+		begin(requesters, SRDMA_QUOTA_DEFAULT);
+		p.host[0].dma_polls = faults[i].dma_polls;
+		for (uint32_t n = QP; n < QPS * MESSAGES; n += QPS) {
+			struct srdma_desc d = nth(n);
+
+			if (n == WRONG) {
+				d.local_key = faults[i].local_key;
+				d.rkey = faults[i].rkey;
+			}
+			pair_post(&p, 0, d, NULL);
+		}
+		pair_wait_ms(&p, 1);
+		assert_int_equal(pair_state(&p, 0, QP, &reason), SRDMA_QP_ERR);
+		assert_int_equal(reason, faults[i].reason);
+		assert_int_equal(usage_of(QP).used, 0);
 		pair_close(&p);
 	}
 }
@@ -239,6 +309,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_an_identity_at_its_limit_leaves_others_alone),
+		cmocka_unit_test(test_requesters_share_the_limit_of_their_peer),
+		cmocka_unit_test(test_a_requester_that_failed_occupies_nothing),
 		cmocka_unit_test(test_without_a_limit_it_uses_more),
 		cmocka_unit_test(test_a_slot_of_another_qp_is_awaited),
 		cmocka_unit_test(

@@ -13,6 +13,7 @@
 
 #include "base/addr.h"
 #include "wire/icrc.h"
+#include "wire/wire.h"
 
 enum { PACKET = 256, IDENTIFICATION = SRDMA_ICRC_LRH + 4 };
 
@@ -138,6 +139,79 @@ static void test_every_header_field_changes_icrc(void **state)
 						SRDMA_ICRC_LEN);
 }
 
+/* A CRC-32 bit by bit, of bytes behind those of crc. */
+static uint32_t crc32_of(uint32_t crc, const uint8_t *bytes, uint32_t len)
+{
+	crc = ~crc;
+	for (uint32_t i = 0; i < len; i++) {
+		crc ^= bytes[i];
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+	}
+	return ~crc;
+}
+
+/* The ICRC by definition, of a packet whose byte 4 is 0xff. */
+static void defined(const struct srdma_icrc *c, const uint8_t *packet,
+		    uint32_t len, uint8_t out[SRDMA_ICRC_LEN])
+{
+	uint32_t crc = crc32_of(crc32_of(0, c->header, c->len), packet, len);
+
+	for (int i = 0; i < SRDMA_ICRC_LEN; i++)
+		out[i] = (uint8_t)(crc >> 8 * i);
+}
+
+/* The code for this CPU depends on length and alignment. */
+static void test_every_length_and_alignment(void **state)
+{
+	enum { MOST = 300, ALIGNMENTS = 64 };
+	uint8_t bytes[MOST + ALIGNMENTS];
+	uint8_t wanted[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
+	struct srdma_icrc c;
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * i + 7 * i + 1);
+	init(&c, "10.0.0.1:4791", "10.0.0.2:4791");
+	for (uint32_t at = 0; at < ALIGNMENTS; at++) {
+		uint8_t *packet = bytes + at, was = packet[4];
+
+		packet[4] = 0xff;
+		for (uint32_t len = SRDMA_BTH_LEN; len <= MOST; len++) {
+			srdma_icrc_compute(&c, packet, len, got);
+			defined(&c, packet, len, wanted);
+			assert_memory_equal(got, wanted, sizeof(got));
+		}
+		packet[4] = was;
+	}
+}
+
+/*
+ * Headers that were used before give the ICRC of new ones, and a packet is as
+ * it was.
+ */
+static void test_lengths_in_turn(void **state)
+{
+	static const uint32_t lengths[] = {
+		12, 40, 40, 44, 13, 300, 300, 40, 12
+	};
+	uint8_t packet[300], copy[300];
+	uint8_t wanted[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
+	struct srdma_icrc used, fresh;
+
+	(void)state;
+	init(&used, "[fd00::1]:4791", "[fd00::2]:4791");
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		memset(packet, (int)i + 1, sizeof(packet));
+		memcpy(copy, packet, sizeof(packet));
+		init(&fresh, "[fd00::1]:4791", "[fd00::2]:4791");
+		srdma_icrc_compute(&fresh, packet, lengths[i], wanted);
+		srdma_icrc_compute(&used, packet, lengths[i], got);
+		assert_memory_equal(got, wanted, sizeof(got));
+		assert_memory_equal(packet, copy, sizeof(packet));
+	}
+}
+
 static void test_address_parsing(void **state)
 {
 	static const char *const wrong[] = {
@@ -185,6 +259,8 @@ int main(void)
 		cmocka_unit_test(test_captured_frames),
 		cmocka_unit_test(test_every_bit_changes_icrc),
 		cmocka_unit_test(test_every_header_field_changes_icrc),
+		cmocka_unit_test(test_every_length_and_alignment),
+		cmocka_unit_test(test_lengths_in_turn),
 		cmocka_unit_test(test_address_parsing),
 	};
 

@@ -24,6 +24,7 @@ from srdma_bench.keys.sessions import measure as cost_of
 from srdma_bench.keys.setup import CONNECTIONS, ONE, QPS, Extent, Pair
 from srdma_bench.keys.setup import measure as set_up
 from srdma_bench.kvs.store import Kvs, KvsResult, KvsServer, Mix, Store
+from srdma_bench.link import End
 from srdma_bench.paper.state import states
 from srdma_bench.peers.compare import BASE, DEPTHS, ECHO, SIZES, Peers, Row
 from srdma_bench.perf.measure import Plan, Result
@@ -91,13 +92,15 @@ class Measured:
 Rungs = dict[str, float]
 
 
-def ladder(effort: Effort, payload: int, *names: str) -> Rungs:
+def ladder(effort: Effort, payload: int, *names: str, ends: Sequence[End] = ()) -> Rungs:
     """Run build/bench/ladder. Returns the ns of each rung whose name begins with one of `names`;
-    payload: bytes."""
+    payload: bytes; ends: both of a link, for rungs over UDP."""
     words = [str(program("ladder")), "--json", "--payload", str(payload)]
     words += ["--rounds", str(effort.batches)]
     for name in names:
         words += ["--rung", name]
+    for end in ends:
+        words += ["--end", end.text]
     return {rung["name"]: rung["ns"] for rung in json.loads(said(words))["rungs"]}
 
 

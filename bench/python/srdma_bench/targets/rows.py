@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from srdma_bench.targets import measure as how
 from srdma_bench.targets.measure import Effort, Measured
+from srdma_bench.targets.udp import udp
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,22 @@ ROWS: tuple[Target, ...] = (
         "srdma perf write_bw --embedded -s 2048 -t 96 --compare-python", how.python_host,
         (
             Goal("2 KiB", 0.5, " x", least=True),
+        ),
+    ),
+    Target(
+        "P14", "AEAD message over UDP, both ends in one thread, over one datagram of a WRITE's "
+        "size by sendmmsg and recvmmsg: over IPv4 (--wire-trains) and IPv6; on loopback, and over "
+        "a pair of veth devices (MTU 9,000) before which the kernel cuts trains",
+        "build/bench/ladder --rung datagrams --rung udp", udp,
+        (
+            Goal("2 KiB, IPv4, loopback", 0.6, " x"),
+            Goal("2 KiB, IPv6, loopback", 0.6, " x"),
+            Goal("2 KiB, IPv4, link", 0.6, " x"),
+            Goal("2 KiB, IPv6, link", 0.6, " x"),
+            Goal("32 B, IPv4, loopback", 0.5, " x"),
+            Goal("32 B, IPv6, loopback", 0.5, " x"),
+            Goal("32 B, IPv4, link", 0.5, " x"),
+            Goal("32 B, IPv6, link", 0.5, " x"),
         ),
     ),
     Target(
