@@ -23,16 +23,28 @@ def received(end: End) -> int:
     return int(json.loads(found)[0]["stats64"]["rx"]["packets"])
 
 
-def test_trains_are_cut_before_the_link() -> None:
+def test_ends_need_no_discovery_of_neighbours() -> None:
+    """It would delay the first datagrams of a new link."""
     if why := why_not():
         pytest.skip(why)
     with link() as (a, b):
-        for rung in ("datagrams train", "udp bare aead", "udp6 aead"):
-            before = received(b)
-            words = [str(program("ladder")), "--json", "--rounds", "1", "--rung", rung]
-            out = json.loads(said([*words, "--end", a.text, "--end", b.text]))
-            assert [found["name"] for found in out["rungs"]] == [rung]
-            assert received(b) - before >= DATAGRAMS
+        for end, other in ((a, b), (b, a)):
+            show = ["ip", "-n", end.netns, "-j", "neigh", "show", "nud", "permanent"]
+            found = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+            known = {row["dst"]: row["lladdr"] for row in json.loads(found)}
+            assert known == {other.four: other.mac, other.six: other.mac}
+
+
+@pytest.mark.parametrize("rung", ["datagrams train", "udp bare aead", "udp6 aead"])
+def test_trains_are_cut_before_the_link(rung: str) -> None:
+    if why := why_not():
+        pytest.skip(why)
+    with link() as (a, b):
+        before = received(b)
+        words = [str(program("ladder")), "--json", "--rounds", "1", "--rung", rung]
+        out = json.loads(said([*words, "--end", a.text, "--end", b.text]))
+        assert [found["name"] for found in out["rungs"]] == [rung]
+        assert received(b) - before >= DATAGRAMS
     assert not os.path.exists(f"/run/netns/{a.netns}")
 
 

@@ -23,6 +23,7 @@ class End:
     netns: str
     four: str
     six: str
+    mac: str
 
     @property
     def text(self) -> str:
@@ -34,22 +35,31 @@ class End:
 def link() -> Iterator[tuple[End, End]]:
     """Makes the namespaces and the link; they exist until the block ends.
 
+    The ends know each other's MAC. On a new link neighbour discovery of IPv6 takes 1 s, because its
+    first question is lost.
+
     Raises LocalError if this machine or user cannot make them.
     """
     name = f"srdma-bench-{os.getpid()}"
-    a, b = (End(f"{name}-{n}", f"10.47.92.{n}", f"fd47:92::{n}") for n in (1, 2))
+    a, b = (
+        End(f"{name}-{n}", f"10.47.92.{n}", f"fd47:92::{n}", f"02:00:00:00:00:0{n}") for n in (1, 2)
+    )
     with ExitStack() as stack:
         for end in (a, b):
             _ip("netns", "add", end.netns)
             stack.callback(_ip, "netns", "del", end.netns)
         peer = ["peer", "name", DEVICE, "netns", b.netns]
-        _ip("-n", a.netns, "link", "add", DEVICE, "type", "veth", *peer)
+        peer += ["address", b.mac]
+        _ip("-n", a.netns, "link", "add", DEVICE, "address", a.mac, "type", "veth", *peer)
         for end in (a, b):
             at = ["dev", DEVICE]
             _ip("-n", end.netns, "address", "add", f"{end.four}/24", *at)
             _ip("-n", end.netns, "address", "add", f"{end.six}/64", *at, "nodad")
             cut = ["gso_max_segs", "1", "mtu", str(MTU)]
             _ip("-n", end.netns, "link", "set", DEVICE, *cut, "up")
+        for end, other in ((a, b), (b, a)):
+            for address in (other.four, other.six):
+                _ip("-n", end.netns, "neigh", "add", address, "lladdr", other.mac, "dev", DEVICE)
         yield a, b
 
 
