@@ -237,7 +237,7 @@ def udp_rungs(monkeypatch) -> None:
 
 
 def test_udp_is_compared_with_datagrams_of_the_same_link(udp_rungs, monkeypatch):
-    ends = End("a", "1", "2"), End("b", "3", "4")
+    ends = End("a", "1", "2", "m"), End("b", "3", "4", "n")
     monkeypatch.setattr(targets_udp, "link", lambda: nullcontext(ends))
     found = targets_udp.udp(replace(SMOKE, rounds=3))
     (row,) = (row for row in ROWS if row.name == "P14")
