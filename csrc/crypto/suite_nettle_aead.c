@@ -71,6 +71,13 @@ static int key_openssl(struct srdma_suite_ctx *c)
 	return r;
 }
 
+static void take_key(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
+{
+	c->tag_len = k->tag_len;
+	memcpy(c->key, k->key, c->suite->key_len);
+	c->use = k->use;
+}
+
 /* Replaces the key wherever the former one is. */
 static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
@@ -79,9 +86,7 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	if (k->tag_len != c->tag_len &&
 	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->tag_len = k->tag_len;
-	memcpy(c->key, k->key, c->suite->key_len);
-	c->use = k->use;
+	take_key(c, k);
 	if (c->nettle_keyed)
 		key_nettle(c);
 	if (c->openssl_keyed)
@@ -142,9 +147,8 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	c->lib = a->lib;
 	c->suite = k->suite;
 	c->most = a->most;
-	r = again(c, k);
-	if (!r && c->most < SRDMA_MAX_PAYLOAD)
-		r = add_openssl(c, k);
+	take_key(c, k);
+	r = c->most < SRDMA_MAX_PAYLOAD ? add_openssl(c, k) : 0;
 	if (r) {
 		destroy(c);
 		return r;

@@ -27,14 +27,19 @@ static void destroy(struct srdma_suite_ctx *c)
 	free(c);
 }
 
+static void set_key(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
+{
+	c->tag_len = k->tag_len;
+	c->lib->set_key(c->state, k->key);
+	c->use = k->use;
+}
+
 static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
 	if (k->tag_len != c->tag_len &&
 	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->tag_len = k->tag_len;
-	c->lib->set_key(c->state, k->key);
-	c->use = k->use;
+	set_key(c, k);
 	return 0;
 }
 
@@ -52,7 +57,6 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 					       ? &nettle_cmac_aes256
 					       : &nettle_cmac_aes128;
 	struct srdma_suite_ctx *c;
-	int r;
 
 	(void)p;
 	*ctx = NULL;
@@ -62,11 +66,7 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	if (!c)
 		return -ENOMEM;
 	c->lib = lib;
-	r = again(c, k);
-	if (r) {
-		destroy(c);
-		return r;
-	}
+	set_key(c, k);
 	*ctx = c;
 	return 0;
 }
