@@ -67,6 +67,15 @@ int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 	return r;
 }
 
+int srdma_suite_shorten(int r, uint8_t code[SRDMA_SUITE_MAX_TAG], uint8_t *tag,
+			uint32_t tag_len)
+{
+	if (!r)
+		memcpy(tag, code, tag_len);
+	srdma_wipe(code, SRDMA_SUITE_MAX_TAG);
+	return r;
+}
+
 uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len)
 {
 	return tag_len < FULL_STRENGTH ? SHORT_TAG_FORGERIES : s->forgeries;

@@ -131,10 +131,19 @@ uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len);
 /*
  * Last step of opening with a MAC: compares the computed code with the tag in
  * constant time. Returns r if it is not 0, -EIO if tag is NULL, 0 if code begins
- * with tag, else -EBADMSG. Wipes code, because the code of a forged packet is a valid tag.
+ * with tag, else -EBADMSG. Wipes code, because the code of a forged packet is a
+ * valid tag.
  */
 int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 		      const uint8_t *tag, uint32_t tag_len);
+
+/*
+ * Last step of sealing with a MAC that is longer than its tag: the tag is the
+ * beginning of the computed code. Returns r, and writes no tag if it is not 0.
+ * Wipes code.
+ */
+int srdma_suite_shorten(int r, uint8_t code[SRDMA_SUITE_MAX_TAG], uint8_t *tag,
+			uint32_t tag_len);
 
 /*
  * Known-answer test of one row as computed by p (NULL: OpenSSL): seal, open,

@@ -12,7 +12,6 @@
 #include <openssl/evp.h>
 #include <openssl/params.h>
 
-#include "base/bytes.h"
 #include "wire/wire.h"
 
 struct srdma_suite_ctx {
@@ -21,7 +20,7 @@ struct srdma_suite_ctx {
 	int ready; /* 1: the key was set, which also starts a message */
 	size_t key_len;
 	size_t full; /* output bytes of the algorithm */
-	size_t tag_len;
+	uint32_t tag_len;
 };
 
 static void mac_destroy(struct srdma_suite_ctx *c)
@@ -132,10 +131,7 @@ static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	uint8_t code[SRDMA_MAX_TAG];
 	int r = compute(c, SRDMA_SUITE_SEAL, io, code);
 
-	if (!r)
-		memcpy(tag, code, c->tag_len);
-	srdma_wipe(code, sizeof(code));
-	return r;
+	return srdma_suite_shorten(r, code, tag, c->tag_len);
 }
 
 static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
@@ -144,7 +140,7 @@ static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	uint8_t code[SRDMA_MAX_TAG];
 	int r = compute(c, SRDMA_SUITE_OPEN, io, code);
 
-	return srdma_suite_judge(r, code, tag, (uint32_t)c->tag_len);
+	return srdma_suite_judge(r, code, tag, c->tag_len);
 }
 
 const struct srdma_suite_verbs srdma_suite_mac = {

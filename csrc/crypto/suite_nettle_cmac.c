@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <nettle/nettle-meta.h>
 
@@ -94,10 +93,7 @@ static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	if (c->tag_len == c->lib->digest_size)
 		return compute(c, SRDMA_SUITE_SEAL, io, tag);
 	r = compute(c, SRDMA_SUITE_SEAL, io, code);
-	if (!r)
-		memcpy(tag, code, c->tag_len);
-	srdma_wipe(code, sizeof(code));
-	return r;
+	return srdma_suite_shorten(r, code, tag, c->tag_len);
 }
 
 static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,

@@ -426,6 +426,23 @@ static void test_short_tag_is_prefix(void **state)
 	}
 }
 
+/* A code of which only the beginning is sent does not stay on the stack. */
+static void test_shortened_code_is_wiped(void **state)
+{
+	enum { LEN = 4 };
+	static const uint8_t wiped[SRDMA_SUITE_MAX_TAG];
+	uint8_t code[SRDMA_SUITE_MAX_TAG] = "a code", tag[LEN + 1] = "     ";
+
+	(void)state;
+	assert_int_equal(srdma_suite_shorten(-EIO, code, tag, LEN), -EIO);
+	assert_memory_equal(tag, "     ", sizeof(tag));
+	assert_memory_equal(code, wiped, sizeof(code));
+	memcpy(code, "a code", LEN + 2);
+	assert_int_equal(srdma_suite_shorten(0, code, tag, LEN), 0);
+	assert_memory_equal(tag, "a co ", sizeof(tag));
+	assert_memory_equal(code, wiped, sizeof(code));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -442,6 +459,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_use_is_refused),
 		cmocka_unit_test(test_cleared_context_fails),
 		cmocka_unit_test(test_short_tag_is_prefix),
+		cmocka_unit_test(test_shortened_code_is_wiped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
