@@ -102,6 +102,8 @@ static const OSSL_ALGORITHM *query(void *provider, int operation, int *no_store)
 	static const OSSL_ALGORITHM list[] = {
 		{ "TEST-lacking", "provider=test,fips=yes", functions, "" },
 		{ "other:test-lacking", "provider=test", functions, "" },
+		/* begins like the other's name, as AES-128-GCM-SIV does */
+		{ "test-lacking-SIV", "provider=test", functions, "" },
 		{ NULL, NULL, NULL, NULL },
 	};
 
