@@ -659,6 +659,25 @@ static void test_remembered_path(void **state)
 	pair_close(&w.p);
 }
 
+/* The QPs of a path that remember it are those that were not destroyed. */
+static void test_destroyed_qp_remembers_no_path(void **state)
+{
+	const struct srdma_qp_path *other;
+	const struct srdma_path *path;
+	struct world w;
+
+	(void)state;
+	begin(&w, 2);
+	path = remembered(&w);
+	other = srdma_qp_path(qp_at(&w, 1, 1));
+	assert_ptr_equal(other->remembered, path);
+	pair_destroy_qp(&w.p, 0);
+	pair_expect(&w.p, 1, 0, SRDMA_REASON_PEER_CLOSED);
+	assert_ptr_equal(LIST_FIRST(&path->known_by), other);
+	assert_null(LIST_NEXT(other, known_next));
+	pair_close(&w.p);
+}
+
 /*
  * The path that a QP remembers ends while it is diverted, and the client connects
  * again: the QP remembers the new path.
@@ -934,6 +953,7 @@ int main(void)
 		cmocka_unit_test(
 			test_diverted_qp_returns_to_the_path_it_remembers),
 		cmocka_unit_test(test_remembered_path),
+		cmocka_unit_test(test_destroyed_qp_remembers_no_path),
 		cmocka_unit_test(test_remembered_path_ends),
 		cmocka_unit_test(test_diverted_qp_examines_few_connections),
 		cmocka_unit_test(
