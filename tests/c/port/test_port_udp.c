@@ -343,7 +343,9 @@ static void test_senders_in_turn_have_their_connections(void **state)
 	close(sock);
 	first = take_one(w, 0);
 	expect_sender(first, &w->stranger_at);
+	first->base.user = w; /* a connection that is made anew has none */
 	assert_ptr_equal(take_one(w, 1), first);
+	assert_ptr_equal(first->base.user, w);
 	expect_sender(take_one(w, 2), &other);
 	expect_sender(take_one(w, 3), &w->stranger_at);
 	assert_int_equal(places_left(w->b), places - 1);
