@@ -165,13 +165,12 @@ void srdma_execute_place(const struct srdma_arrival *a,
 void srdma_execute_read(const struct srdma_arrival *a);
 void srdma_execute_atomic(const struct srdma_arrival *a);
 
-/* slot.c. 1: the packet is a READ chunk or atomic, and no slot or no memory is
- * free for it. */
+/* slot.c. 1: no slot or no memory is free for the packet, a READ chunk or atomic. */
 int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p);
-/* 1: the packet is a new READ chunk or atomic and must wait for a slot. A quarter
- * of the slots is reserved for requests that are repeated. If it waits for the
- * quota of its identity (docs/local-interface.md 3.10), slots_refused is 1, and
- * the QP looks again after SRDMA_SLOT_RETRY. */
+/* 1: the packet, a new READ chunk or atomic, must wait for a slot. A quarter of the
+ * slots is reserved for requests that are repeated. If it waits for the quota of
+ * its identity (docs/local-interface.md 3.10), slots_refused is 1, and the QP looks
+ * again after SRDMA_SLOT_RETRY. */
 int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p);
 /* Counts a request that began to wait, if it waits for the quota. */
 void srdma_slot_count_refusal(const struct srdma_responder *rs);
@@ -212,8 +211,8 @@ uint32_t srdma_receive_queue_credit(const struct srdma_responder *rs);
 /* The next receive completes with RECV_TOO_SHORT. */
 void srdma_receive_queue_too_short(struct srdma_responder *rs);
 
-/* shared_queue.c. 1: the packet needs a receive of a shared queue, and must wait
- * for it. Takes one if the QP has none left and no other QP waits for it. */
+/* shared_queue.c. rs takes the receives of a holder. 1: the packet needs one of them,
+ * and must wait for it. Takes one if rs has none left and no other QP waits for it. */
 int srdma_shared_queue_waits(struct srdma_responder *rs,
 			     const struct srdma_packet *p);
 /* Gives receives of the holder to the QPs that wait, in the order in which they

@@ -100,7 +100,7 @@ int srdma_shared_queue_waits(struct srdma_responder *rs,
 {
 	struct srdma_responder *from = rs->shared;
 
-	if (!from || rs->rq_next != rs->rq_tail ||
+	if (rs->rq_next != rs->rq_tail ||
 	    srdma_qp_state(from->qp) == SRDMA_QP_ERR ||
 	    !(p->traits & (SRDMA_T_SEND | SRDMA_T_IMM)))
 		return 0;

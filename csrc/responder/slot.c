@@ -10,11 +10,6 @@
 
 enum { SPARE = 4 }; /* one of SPARE slots is for repeated requests */
 
-static int is_answered(const struct srdma_packet *p)
-{
-	return (p->traits & SRDMA_T_ANSWERED) != 0;
-}
-
 /* Bytes of the response. */
 static uint32_t requested(const struct srdma_packet *p)
 {
@@ -41,20 +36,19 @@ static int has_quota(const struct srdma_responder *rs)
 
 int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p)
 {
-	return is_answered(p) && (rs->slots_count == rs->env->reads ||
-				  !has_quota(rs) || !has_memory(rs, p));
+	return rs->slots_count == rs->env->reads || !has_quota(rs) ||
+	       !has_memory(rs, p);
 }
 
 int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p)
 {
 	const uint32_t reads = rs->env->reads;
 
-	rs->slots_refused = is_answered(p) && !has_quota(rs);
+	rs->slots_refused = !has_quota(rs);
 	if (rs->slots_refused)
 		srdma_qp_wake(rs->qp, rs->env->now + SRDMA_SLOT_RETRY);
-	return rs->slots_refused ||
-	       (is_answered(p) && (rs->slots_count >= reads - reads / SPARE ||
-				   !has_memory(rs, p)));
+	return rs->slots_refused || rs->slots_count >= reads - reads / SPARE ||
+	       !has_memory(rs, p);
 }
 
 void srdma_slot_count_refusal(const struct srdma_responder *rs)
