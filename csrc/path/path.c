@@ -160,6 +160,19 @@ static int leads_to_peer(const struct srdma_path *path,
 						srdma_qp_session(qp)));
 }
 
+/* Moves a QP without an own path to the one that it remembers, not over UDP, if
+ * that is another one than `than`. 1: it did. */
+static int go_remembered(struct srdma_qp_path *x, const struct srdma_path *than)
+{
+	struct srdma_path *path = x->remembered;
+
+	if (!path || path == than || x->own ||
+	    srdma_path_is_one_way(path->conn))
+		return 0;
+	srdma_path_move(x, path->conn);
+	return 1;
+}
+
 void srdma_path_try_another(struct srdma_qp *qp)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);
@@ -168,12 +181,9 @@ void srdma_path_try_another(struct srdma_qp *qp)
 	struct srdma_path *first = t->look ? t->look : t->paths, *path = first;
 	int looks = 0;
 
-	if (!current || x->own || srdma_path_is_one_way(x->conn))
+	if (!current || x->own || srdma_path_is_one_way(x->conn) ||
+	    go_remembered(x, current))
 		return;
-	if (x->remembered && x->remembered != current) {
-		srdma_path_move(x, x->remembered->conn);
-		return;
-	}
 	do {
 		t->look = path->next;
 		if (path != current && leads_to_peer(path, qp)) {
@@ -197,8 +207,19 @@ static void disown(struct srdma_qp_path *x)
 	x->own = NULL;
 }
 
-/* The owners of the path reconnect; its other users return to their own path,
- * or wait for one. */
+/* The QP's path ended. */
+static void replace(struct srdma_qp_path *x, const struct srdma_path *ended)
+{
+	leave(x);
+	if (go_remembered(x, ended))
+		srdma_qp_activate(x->qp);
+	srdma_connect_note(x->qp);
+	if (x->own)
+		return_to_own(x);
+}
+
+/* The owners of the path reconnect; its other users return to their own path or to
+ * the one that they remember, or wait for one. */
 void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn)
 {
 	struct srdma_path *path = srdma_path_of(conn);
@@ -211,12 +232,8 @@ void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn)
 			disown(x);
 			srdma_connect_ended(x->qp);
 		}
-		while ((x = LIST_FIRST(&path->users))) {
-			leave(x);
-			srdma_connect_note(x->qp);
-			if (x->own)
-				return_to_own(x);
-		}
+		while ((x = LIST_FIRST(&path->users)))
+			replace(x, path);
 		srdma_path_forget(env->paths, path);
 	}
 	while (refs--)

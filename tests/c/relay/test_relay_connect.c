@@ -659,6 +659,31 @@ static void test_remembered_path(void **state)
 	pair_close(&w.p);
 }
 
+/*
+ * The connection to which a QP of the server was diverted ends. Both ends of the QP
+ * are idle, and the former connection stands, because another QP uses it.
+ */
+static void test_diverted_qp_returns_when_its_path_ends(void **state)
+{
+	struct srdma_path *before;
+	struct world w;
+
+	(void)state;
+	begin(&w, 2);
+	before = remembered(&w);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	srdma_port_mem_cut(srdma_path_conn(qp_at(&w, 1, 0)));
+	pass(&w, 20000 * MS);
+	assert_int_equal(pair_state(&w.p, 1, 0, NULL), SRDMA_QP_RTS);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), before->conn);
+	post_write(&w, 1, 0, 6);
+	pass(&w, 10 * MS);
+	expect_written(&w, 1, 6);
+	assert_int_equal(w.count, 0);
+	pair_close(&w.p);
+}
+
 /* The QPs of a path that remember it are those that were not destroyed. */
 static void test_destroyed_qp_remembers_no_path(void **state)
 {
@@ -953,6 +978,7 @@ int main(void)
 		cmocka_unit_test(
 			test_diverted_qp_returns_to_the_path_it_remembers),
 		cmocka_unit_test(test_remembered_path),
+		cmocka_unit_test(test_diverted_qp_returns_when_its_path_ends),
 		cmocka_unit_test(test_destroyed_qp_remembers_no_path),
 		cmocka_unit_test(test_remembered_path_ends),
 		cmocka_unit_test(test_diverted_qp_examines_few_connections),
