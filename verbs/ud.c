@@ -190,6 +190,7 @@ static int end_sessions(struct verbs_ud *ud)
 	linger(ud);
 	ud->ready = 0;
 	ud_group_pause(ud->qp);
+	ud_group_forget(ud->qp);
 	return ud_session_end_all(ud);
 }
 

@@ -235,8 +235,11 @@ const struct ud_group *ud_group_to(struct verbs_ud *ud,
 				   const char **why);
 /* Reads what the agent says. */
 void ud_group_look(struct verbs_ud *ud);
-/* The agent forgets the QP until it is in RTR again. */
+/* The agent forgets the QP until it is in RTR again. The members stay, because a message
+ * may be on its way to them when the QP fails. */
 void ud_group_pause(struct verbs_qp *qp);
+/* The QP sends no more: the agent tells the members again before it does. */
+void ud_group_forget(struct verbs_qp *qp);
 /* The QP ends. */
 void ud_group_drop_all(struct verbs_qp *qp);
 

@@ -182,10 +182,15 @@ void ud_group_pause(struct verbs_qp *qp)
 {
 	for (struct ud_group *g = qp->groups; g; g = g->next) {
 		close_channel(g);
-		ud_members_forget(&g->members);
 		g->open_at = 0;
 		g->err = 0;
 	}
+}
+
+void ud_group_forget(struct verbs_qp *qp)
+{
+	for (struct ud_group *g = qp->groups; g; g = g->next)
+		ud_members_forget(&g->members);
 }
 
 /* 0, or -ENOMEM: the QP is attached to as many groups as it can be. Otherwise the

@@ -292,6 +292,7 @@ static void go_to_reset(void)
 	meanwhile = NULL;
 	s.ud.ready = 0;
 	ud_group_pause(&s.qp);
+	ud_group_forget(&s.qp);
 }
 
 /* Other threads have the lock while the call waits. */
@@ -321,11 +322,32 @@ static void test_qp_in_reset(void **state)
 	assert_int_equal(opened, 1);
 	are_members(other, 20, 1);
 	ud_group_pause(&s.qp);
+	ud_group_forget(&s.qp);
 	assert_int_equal(channels, 0);
 	assert_true(ud_group_attached(&s.qp, group));
 	assert_null(to(&why));
 	assert_int_equal(opened, 2);
 	assert_string_equal(why, "the agent has not told the members yet");
+}
+
+/* The worker may end while a message goes to one member after the other. */
+static void test_qp_that_fails(void **state)
+{
+	const struct ud_group *g;
+	const char *why;
+
+	(void)state;
+	says_members(other, 20, 2);
+	attach();
+	g = to(&why);
+	assert_non_null(g);
+	ud_group_pause(&s.qp);
+	assert_int_equal(channels, 0);
+	assert_int_equal(g->members.n, 2);
+	assert_int_equal(g->members.copies[1].member->qp_num, 21);
+	ud_group_forget(&s.qp);
+	assert_int_equal(g->members.n, 0);
+	assert_true(ud_group_attached(&s.qp, group));
 }
 
 /* Its first message begins to ask, and is dropped. */
@@ -636,6 +658,7 @@ int main(void)
 		TEST(test_agent_that_does_not_answer),
 		TEST(test_other_thread_meanwhile),
 		TEST(test_qp_in_reset),
+		TEST(test_qp_that_fails),
 		TEST(test_qp_that_sends_only),
 		TEST(test_agent_that_refuses_a_sender),
 		TEST(test_agent_that_starts_again),

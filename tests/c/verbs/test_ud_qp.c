@@ -38,7 +38,7 @@ static unsigned after[STEPS]; /* so many that succeed before */
 static unsigned asked[STEPS];
 static int qps, regions, services, joined; /* that live */
 static unsigned collected, cleared, arrivals, sent, flushed, completed;
-static unsigned group_looks, paused, groups_dropped;
+static unsigned group_looks, paused, members_forgotten, groups_dropped;
 static unsigned
 	moves_at; /* this verbs_collect() brings all messages to their end */
 static int over;  /* 1: the service has ended */
@@ -279,6 +279,12 @@ void ud_group_pause(struct verbs_qp *qp)
 {
 	assert_false(qp->ud->ready);
 	paused++;
+}
+
+void ud_group_forget(struct verbs_qp *qp)
+{
+	assert_false(qp->ud->ready);
+	members_forgotten++;
 }
 
 void ud_group_drop_all(struct verbs_qp *qp)
@@ -620,7 +626,7 @@ static void test_groups(void **state)
 	struct ibv_qp *qp = create();
 
 	(void)state;
-	group_looks = paused = groups_dropped = 0;
+	group_looks = paused = members_forgotten = groups_dropped = 0;
 	verbs_ud_look(&s.root);
 	assert_int_equal(group_looks, 0);
 	to_rtr(qp);
@@ -628,9 +634,11 @@ static void test_groups(void **state)
 	assert_int_equal(group_looks, 1);
 	assert_int_equal(to(qp, IBV_QPS_RESET, 0), 0);
 	assert_int_equal(paused, 1);
+	assert_int_equal(members_forgotten, 1);
 	to_rtr(qp);
 	verbs_ud_error((struct verbs_qp *)qp);
 	assert_int_equal(paused, 2);
+	assert_int_equal(members_forgotten, 1); /* a message may go to them */
 	verbs_ud_look(&s.root);
 	assert_int_equal(group_looks, 1);
 	assert_int_equal(groups_dropped, 0);
