@@ -149,6 +149,7 @@ struct verbs_ud {
 	uint32_t requests;		/* that were posted, modulo 2^32 */
 	struct verbs_recvs own, *recvs; /* the own ones, or those of its SRQ */
 	struct ud_arrival arrival[UD_RECVS];
+	uint32_t late[UD_RECVS], n_late; /* free slots; the leg was full */
 	uint64_t drops[UD_DROPS];
 };
 
@@ -274,7 +275,7 @@ void ud_recv_forget(struct ud_session *s);
 /* A message of the QP itself for a group takes a receive that is posted. */
 void ud_recv_own(struct verbs_ud *ud, const struct ud_head *head,
 		 const struct ud_own *own);
-/* Gives messages to receives of the program. */
+/* Gives messages to receives of the program, and free slots to the worker. */
 void ud_recv_deliver(struct verbs_ud *ud);
 /* Drops the receives of the QP, not those of its SRQ, and the messages that wait for
  * receives. */

@@ -21,12 +21,28 @@ int ud_recv_offer(struct verbs_ud *ud, uint32_t i)
 	return srdma_post_recv(ud->qp->qp, &wr, NULL);
 }
 
-/* The slot is free. If the worker cannot take it, its QP has ended. */
+static int has_qp(const struct verbs_ud *ud)
+{
+	return ud->qp->qp->status == SRDMA_QP_STATUS_INIT;
+}
+
+/* The slot is free. It waits if the leg is full, as it may be when messages go to many
+ * peers. If the worker cannot take it, its QP has ended. */
 static void give_back(struct verbs_ud *ud, uint32_t slot)
 {
-	if (ud->qp->qp->status == SRDMA_QP_STATUS_INIT &&
-	    ud_recv_offer(ud, slot))
+	int r = has_qp(ud) ? ud_recv_offer(ud, slot) : 0;
+
+	if (r == -EAGAIN)
+		ud->late[ud->n_late++] = slot;
+	else if (r)
 		verbs_ud_error(ud->qp);
+}
+
+static void give_late(struct verbs_ud *ud)
+{
+	while (ud->n_late && has_qp(ud) &&
+	       !ud_recv_offer(ud, ud->late[ud->n_late - 1]))
+		ud->n_late--;
 }
 
 /* --- messages ---------------------------------------------------------------------- */
@@ -302,4 +318,5 @@ void ud_recv_deliver(struct verbs_ud *ud)
 		deliver(ud, &a);
 		give_back(ud, a.slot);
 	}
+	give_late(ud);
 }

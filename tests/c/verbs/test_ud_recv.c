@@ -322,6 +322,26 @@ static void test_worker_that_takes_no_slot(void **state)
 	assert_int_equal(errors, 1);
 }
 
+/* Slots that the leg has no room for wait until it has. */
+static void test_full_leg(void **state)
+{
+	(void)state;
+	refusal = -EAGAIN;
+	arrive(0, QKEY, UD_HEAD - 1);
+	arrive(1, QKEY, UD_HEAD - 1);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(errors, 0);
+	assert_int_equal(offered, 0);
+	refusal = 0;
+	s.worker.status = SRDMA_QP_STATUS_ERROR;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(offered, 0);
+	s.worker.status = SRDMA_QP_STATUS_INIT;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(offered, 3);
+	ud_recv_deliver(&s.ud); /* each one once */
+}
+
 static void test_full_queue(void **state)
 {
 	(void)state;
@@ -460,6 +480,7 @@ int main(void)
 		TEST(test_short_receive_stays),
 		TEST(test_wrong_key_of_a_receive),
 		TEST(test_worker_that_takes_no_slot),
+		TEST(test_full_leg),
 		TEST(test_full_queue),
 		TEST(test_receives_of_an_srq),
 		TEST(test_message_for_a_group),
