@@ -324,7 +324,8 @@ const struct ud_group *ud_group_to(struct verbs_ud *ud,
 	if (!g)
 		return NULL;
 	g->used = ud_now();
-	look(ud, g);
+	if (ud->ready) /* else nobody reads what the agent says */
+		look(ud, g);
 	*why = g->err ? g->why : "the agent has not told the members yet";
 	return g->joined || g->members.n ? g : NULL;
 }

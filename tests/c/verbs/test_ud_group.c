@@ -313,6 +313,7 @@ static void test_qp_in_reset(void **state)
 	(void)state;
 	s.ud.ready = 0;
 	assert_int_equal(ud_group_use(&s.qp, group, 1), 0);
+	assert_null(to(&why)); /* RESET has failed: it is in RTS still */
 	assert_int_equal(opened, 0);
 	assert_true(ud_group_attached(&s.qp, group));
 	s.ud.ready = 1;
