@@ -16,7 +16,7 @@
 #include "base/bytes.h"
 #include "host/error.h"
 #include "host/talk.h"
-#include "ud_fakes.h"
+#include "ud_subject.h"
 
 enum {
 	QPN = 5,
@@ -25,16 +25,6 @@ enum {
 	JOIN_MS = 10000,
 	IN_USE_MS = 10000, /* a group, after a message */
 };
-
-static struct subject {
-	struct verbs_root root;
-	struct verbs_policy policy;
-	struct srdma_device device;
-	struct srdma_pd leg;
-	struct verbs_pd pd;
-	struct verbs_qp qp;
-	struct verbs_ud ud;
-} s;
 
 static const uint8_t group[SRDMA_GID_LEN] = { 0xff, 7 };
 static const uint8_t host[SRDMA_GID_LEN] = { 1 }, other[SRDMA_GID_LEN] = { 2 };
@@ -149,8 +139,7 @@ static struct srdma_agent_event *says_members(const uint8_t *gid,
 static int begin(void **state)
 {
 	(void)state;
-	memset(&s, 0, sizeof(s));
-	reset_fakes();
+	begin_subject(QPN);
 	n_events = opened = watched = 0;
 	opens = watches = member = 0;
 	passes = 1;
@@ -161,17 +150,7 @@ static int begin(void **state)
 			   { .allowed = { "third" }, .n = 1 } },
 		.n = 2,
 	};
-	s.root.policy = &s.policy;
 	memcpy(s.root.attr.gid, host, sizeof(host));
-	s.leg.device = &s.device;
-	s.pd.pd = &s.leg;
-	s.qp.ibv.context = &s.root.ctx.context;
-	s.qp.ibv.pd = &s.pd.ibv;
-	s.qp.ibv.qp_num = QPN;
-	s.qp.ud = &s.ud;
-	s.ud.qp = &s.qp;
-	s.ud.root = &s.root;
-	s.ud.ready = 1;
 	pthread_mutex_init(&s.root.lock, NULL);
 	pthread_mutex_lock(&s.root.lock);
 	return 0;

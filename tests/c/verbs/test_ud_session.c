@@ -13,7 +13,7 @@
 #include "host/connecting.h"
 #include "host/error.h"
 #include "host/talk.h"
-#include "ud_fakes.h"
+#include "ud_subject.h"
 #include "wire/reason.h"
 
 enum {
@@ -50,16 +50,6 @@ static struct srdma_agent_event event; /* that the agent says next */
 static struct ud_hello told;	       /* the last message of this end */
 static uint32_t connected_to;
 static const char *why;
-
-static struct subject {
-	struct verbs_root root;
-	struct verbs_policy policy;
-	struct srdma_device device;
-	struct srdma_pd leg;
-	struct verbs_pd pd;
-	struct verbs_qp qp;
-	struct verbs_ud ud;
-} s;
 
 static int step(enum step step)
 {
@@ -287,24 +277,14 @@ static int begin(void **state)
 	static struct srdma_qp holder;
 
 	(void)state;
-	reset_fakes();
-	memset(&s, 0, sizeof(s));
+	begin_subject(500);
 	memset(answers, 0, sizeof(answers));
 	memset(asked, 0, sizeof(asked));
 	memset(&event, 0, sizeof(event));
 	collected = forgotten = unwatched = checked = 0;
 	permitted = 1;
 	why = NULL;
-	s.leg.device = &s.device;
-	s.pd.pd = &s.leg;
-	s.root.policy = &s.policy;
-	s.qp.ibv.pd = &s.pd.ibv;
-	s.qp.ibv.qp_num = 500;
 	s.qp.qp = &holder;
-	s.qp.ud = &s.ud;
-	s.ud.qp = &s.qp;
-	s.ud.root = &s.root;
-	s.ud.ready = 1;
 	s.ud.places = UD_PLACES;
 	return 0;
 }
