@@ -3,18 +3,14 @@
  * tests/e2e/test_run.py starts it by `srdma run`, on a host whose agent permits
  * 230.0.0.0/8.
  */
-#include "device.h"
+#include "ud_end.h"
 
 #include <arpa/inet.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum {
-	DEPTH = 16,
 	MEMORY = 8192,
-	GRH = 40,
 	LENGTH = 64,
-	QKEY = 0x11111111,
 	GROUP_QPN = 0xffffff,
 	QPS = 3,
 	QUIET = 100, /* polls of 1 ms in which nothing arrives */
@@ -59,22 +55,6 @@ static int close_device(void **state)
 
 /* --- ends ------------------------------------------------------------------------ */
 
-static void to(struct ibv_qp *qp, enum ibv_qp_state state, int mask)
-{
-	struct ibv_qp_attr attr = { .qp_state = state,
-				    .port_num = 1,
-				    .qkey = QKEY };
-
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask), 0);
-}
-
-static void to_rts(struct ibv_qp *qp)
-{
-	to(qp, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	to(qp, IBV_QPS_RTR, 0);
-	to(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
-}
-
 static struct ibv_qp *make_qp(struct ibv_cq *cq, enum ibv_qp_type type,
 			      uint32_t flags)
 {
@@ -94,23 +74,10 @@ static struct ibv_qp *make_qp(struct ibv_cq *cq, enum ibv_qp_type type,
 
 static void open_end(struct end *e, uint32_t flags)
 {
-	e->memory = calloc(1, MEMORY);
-	assert_non_null(e->memory);
-	e->mr = ibv_reg_mr(pd, e->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(e->mr);
-	e->cq = ibv_create_cq(ctx, 2 * DEPTH, NULL, NULL, 0);
-	assert_non_null(e->cq);
+	open_memory(e, MEMORY);
 	e->qp = make_qp(e->cq, IBV_QPT_UD, flags);
 	assert_non_null(e->qp);
 	to_rts(e->qp);
-}
-
-static void close_end(const struct end *e)
-{
-	assert_int_equal(ibv_destroy_qp(e->qp), 0);
-	assert_int_equal(ibv_destroy_cq(e->cq), 0);
-	assert_int_equal(ibv_dereg_mr(e->mr), 0);
-	free(e->memory);
 }
 
 static int open_ends(void **state)

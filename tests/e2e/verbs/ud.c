@@ -2,19 +2,15 @@
  * UD QPs of one program that talk to each other over the wire of the worker
  * (docs/run.md 4.1). tests/e2e/test_run.py starts it by `srdma run`.
  */
-#include "device.h"
+#include "ud_end.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum {
-	DEPTH = 16,
 	MEMORY = 1 << 16,
-	GRH = 40,
 	MTU = 4096,
-	QKEY = 0x11111111,
 	BURST = 200,
 	QUIET = 300, /* polls of 1 ms in which nothing arrives */
 };
@@ -68,30 +64,9 @@ static struct ibv_qp *make_qp(struct ibv_cq *cq)
 	return make_deep_qp(cq, DEPTH, DEPTH);
 }
 
-static void to(struct ibv_qp *qp, enum ibv_qp_state state, int mask)
-{
-	struct ibv_qp_attr attr = { .qp_state = state,
-				    .port_num = 1,
-				    .qkey = QKEY };
-
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask), 0);
-}
-
-static void to_rts(struct ibv_qp *qp)
-{
-	to(qp, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	to(qp, IBV_QPS_RTR, 0);
-	to(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
-}
-
 static void open_end(struct end *e)
 {
-	e->memory = calloc(1, MEMORY);
-	assert_non_null(e->memory);
-	e->mr = ibv_reg_mr(pd, e->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(e->mr);
-	e->cq = ibv_create_cq(ctx, 2 * DEPTH, NULL, NULL, 0);
-	assert_non_null(e->cq);
+	open_memory(e, MEMORY);
 	e->qp = make_qp(e->cq);
 	assert_non_null(e->qp);
 	to_rts(e->qp);
@@ -103,14 +78,6 @@ static int open_ends(void **state)
 	open_end(&ends[0]);
 	open_end(&ends[1]);
 	return 0;
-}
-
-static void close_end(const struct end *e)
-{
-	assert_int_equal(ibv_destroy_qp(e->qp), 0);
-	assert_int_equal(ibv_destroy_cq(e->cq), 0);
-	assert_int_equal(ibv_dereg_mr(e->mr), 0);
-	free(e->memory);
 }
 
 static int close_ends(void **state)
