@@ -50,7 +50,8 @@ static void leave(struct cm_id *id, struct cm_group **at)
 {
 	struct cm_group *g = *at;
 
-	detach(id, g);
+	if (!g->failed)
+		detach(id, g);
 	*at = g->next;
 	free(g);
 }
@@ -58,18 +59,22 @@ static void leave(struct cm_id *id, struct cm_group **at)
 /* 0 or errno. */
 static int join(struct cm_id *id, const struct cm_group *what)
 {
-	struct cm_group *g;
+	struct cm_group **former = find(id, what->gid), *g;
 	int err;
 
-	if (!cm_is_ud(id) || !id->rdma.verbs || *find(id, what->gid))
+	if (!cm_is_ud(id) || !id->rdma.verbs || (*former && !(*former)->failed))
 		return EINVAL;
+	if (*former)
+		leave(id, former);
 	g = malloc(sizeof(*g));
 	if (!g)
 		return ENOMEM;
 	*g = *what;
 	g->next = id->groups;
 	id->groups = g;
-	err = -cm_report_group(id, g, -use(id, g));
+	err = use(id, g);
+	g->failed = err != 0;
+	err = -cm_report_group(id, g, -err);
 	if (err) /* the program does not learn that it has joined */
 		leave(id, &id->groups);
 	return err;

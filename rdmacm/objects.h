@@ -46,12 +46,13 @@ enum cm_state {
 
 struct cm_event;
 
-/* A multicast group that an id has joined. */
+/* A multicast group that an id has joined, or failed to join. */
 struct cm_group {
 	struct cm_group *next; /* of the id */
 	uint8_t gid[SRDMA_GID_LEN];
 	void *context; /* of the program */
 	int send_only; /* 1: its QP is not attached */
+	int failed;    /* 1: the event was MULTICAST_ERROR */
 };
 
 struct cm_channel {

@@ -177,7 +177,7 @@ static void test_event_without_memory(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-/* The event tells it, and the program leaves the group. */
+/* The event tells it, and the program leaves the group, or tries again. */
 static void test_refused_group(void **state)
 {
 	(void)state;
@@ -185,6 +185,17 @@ static void test_refused_group(void **state)
 	assert_int_equal(join(RDMA_MC_JOIN_FLAG_FULLMEMBER), 0);
 	assert_int_equal(reported, 1);
 	assert_int_equal(leave(), 0);
+	assert_null(id.groups);
+	assert_int_equal(join(RDMA_MC_JOIN_FLAG_FULLMEMBER), 0);
+	assert_int_equal(detached, 0);
+	answer = 0;
+	assert_int_equal(join(RDMA_MC_JOIN_FLAG_FULLMEMBER), 0);
+	assert_int_equal(reported, 3);
+	assert_null(id.groups->next);
+	assert_int_equal(join(RDMA_MC_JOIN_FLAG_FULLMEMBER), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(leave(), 0);
+	assert_int_equal(detached, 1);
 }
 
 #define TEST(NAME) cmocka_unit_test_setup_teardown(NAME, begin, end)

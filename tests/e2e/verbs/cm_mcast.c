@@ -197,8 +197,12 @@ static void test_calls_that_wait(void **state)
 	make_qp(id);
 	assert_int_equal(rdma_join_multicast(id, any(&to), &context), 0);
 	assert_int_equal(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
-	assert_int_equal(rdma_join_multicast(id, any(&foreign), NULL), -1);
-	assert_int_equal(errno, EPERM);
+	for (int i = 0; i < 2; i++) {
+		errno = 0;
+		assert_int_equal(rdma_join_multicast(id, any(&foreign), NULL),
+				 -1);
+		assert_int_equal(errno, EPERM);
+	}
 	rdma_destroy_qp(id);
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
