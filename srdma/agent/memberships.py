@@ -31,6 +31,7 @@ USES_MAX, USES_PER_USER, USES_PER_LEG = 1024, 256, 64
 ASKING_MAX, ASKING_PER_IDENTITY, ASKING_PER_GID, ASKING_TWICE = 4096, 1024, 1024, 16
 INBOX = 1024  # bytes of an agent that asks: it waits for the answer to each question
 CHANGES = 64, 0.1  # times that a group is told at once, and seconds for once more in the long run
+COMPARED_MAX = 128  # identities of peers of which a use knows whether they are permitted
 GIVES_WAY = "this use of the group gives way to programs of users with fewer"
 CHANGED = "the policy of this group was changed: use it again"
 OTHER_QP = "the worker has given the QPN to another program"
@@ -54,9 +55,22 @@ class Use:
     over: asyncio.Future[ExchangeError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    _compared: dict[str, bool] = field(default_factory=dict)  # see permits()
 
     def permits(self, identity: str) -> bool:
-        """True if the program and the policy permit a peer."""
+        """True if the program and the policy permit a peer. The identity is compared once until
+        policy_changed(): a program can give so many patterns that it takes 15 ms."""
+        if identity not in self._compared:
+            if len(self._compared) >= COMPARED_MAX:
+                self._compared.clear()
+            self._compared[identity] = self._compare(identity)
+        return self._compared[identity]
+
+    def policy_changed(self) -> None:
+        """It may permit other peers."""
+        self._compared.clear()
+
+    def _compare(self, identity: str) -> bool:
         try:
             self.own().check(identity)
         except ExchangeError:
@@ -188,7 +202,10 @@ class Memberships:
     def policy_changed(self) -> None:
         """End the uses that the policy permits no longer, or whose hosts are others, and refuse
         the agents that may ask no longer."""
-        for use in [use for roll in self._rolls.values() for use in roll.uses.values()]:
+        uses = [use for roll in self._rolls.values() for use in roll.uses.values()]
+        for use in uses:
+            use.policy_changed()
+        for use in uses:
             try:
                 if self._permitted(use).hosts != use.entry.hosts:
                     raise ExchangeError("policy", CHANGED)

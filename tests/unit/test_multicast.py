@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from srdma import gid as gids
-from srdma.agent import dialogue, links, meeting, memberships, multicast, subscriptions
+from srdma.agent import dialogue, links, meeting, memberships, multicast, settings, subscriptions
 from srdma.agent.calls import Calls
 from srdma.agent.memberships import Memberships
 from srdma.keyex.groups import Ask, Members
@@ -324,6 +324,36 @@ def test_program_that_permits_other_peers(a: Host, b: Host) -> None:
     joined(use(b, "b", 7))
     assert joined(use(a, "a", 9, peer=[uri("a")])) == {A: [9]}
     assert joined(use(a, "a", 10)) == {A: [9, 10], B: [7]}
+
+
+def test_program_with_many_patterns(alone: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The identity of a peer is compared with them once until the policy changes. Else each change
+    of a group would stop the agent for all programs."""
+    patterns, compared = [uri("a")], list[str]()
+    check = settings.check_identity
+
+    def counted(identity: str, allowed: Sequence[str]) -> None:
+        if [*allowed] == patterns:
+            compared.append(identity)
+        check(identity, allowed)
+
+    monkeypatch.setattr(settings, "check_identity", counted)
+    joined(use(alone, "a", 9, peer=patterns))
+    for qpn in (10, 11):
+        joined(use(alone, "a", qpn))
+    assert compared == [uri("a")]
+    change(alone, "users", "users")
+    joined(use(alone, "a", 12))
+    assert compared == [uri("a")] * 2
+
+
+def test_program_that_many_peers_ask_for(alone: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It remembers COMPARED_MAX identities at most."""
+    monkeypatch.setattr(memberships, "COMPARED_MAX", 2)
+    joined(use(alone, "a", 9, peer=[uri("a")]))
+    [one] = of(alone)._rolls[GROUP].uses.values()
+    assert [one.permits(uri(name)) for name in "abcabc"] == [True, False, False] * 2
+    assert len(one._compared) <= 2
 
 
 def test_old_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -951,6 +981,16 @@ def test_policy_that_does_not_permit_a_host(a: Host, b: Host, old: str, new: str
     assert members(wire) == (B, [])
     until(lambda: asking(b) == 1)
     assert [line["code"] for line in a.told("failed")] == ["identity"]
+
+
+def test_policy_that_does_not_permit_the_agent_that_asks(a: Host, b: Host) -> None:
+    """Its stream goes on, without the members that do not permit its identity any more."""
+    joined(use(b, "b", 7))
+    wire = use(a, "a", 9)
+    assert joined(wire) == {A: [9], B: [7]}
+    change(b, "users", 'peers = ["spiffe://test/host-b"]\nusers')
+    assert members(wire) == (B, [])
+    assert asking(b) == 2
 
 
 def test_policy_that_does_not_change_the_group(alone: Host) -> None:
