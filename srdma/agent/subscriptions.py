@@ -179,7 +179,7 @@ class Subscription:
                 if avoid:
                     continue
                 pause = self._lost(error)
-            if time.monotonic() - begun_at >= LASTED:
+            if self._answered and time.monotonic() - begun_at >= LASTED:
                 pauses = repeat.Pauses()
             await asyncio.sleep(pause or pauses.drawn(AGAIN))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,16 @@ from typing import Any
 import pytest
 
 from srdma import gid as gids
-from srdma.agent import dialogue, links, meeting, memberships, multicast, settings, subscriptions
+from srdma.agent import (
+    dialogue,
+    links,
+    meeting,
+    memberships,
+    multicast,
+    repeat,
+    settings,
+    subscriptions,
+)
 from srdma.agent.calls import Calls
 from srdma.agent.memberships import Memberships
 from srdma.keyex.groups import Ask, Members
@@ -267,6 +277,35 @@ def test_host_that_does_not_answer(a: Host, b: Host, monkeypatch: pytest.MonkeyP
     learns(wire, {A: [9]})
     joined(use(b, "b", 7))
     assert members(wire) == (B, [7])
+
+
+def test_pauses_grow_while_a_host_does_not_answer(
+    alone: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They begin anew after a stream of LASTED, not after an attempt that took so long."""
+    begun, drawn = list[repeat.Pauses](), list[float]()
+
+    class Pauses(repeat.Pauses):
+        def __init__(self) -> None:
+            super().__init__()
+            begun.append(self)
+
+        def drawn(self, pause: float) -> float:
+            drawn.append(pause)
+            return super().drawn(pause)
+
+    monkeypatch.setattr(repeat, "Pauses", Pauses)
+    for name, value in (("ANSWER", 0.05), ("LASTED", 0.01), ("AGAIN", 0.001)):
+        monkeypatch.setattr(subscriptions, name, value)
+    with monkeypatch.context() as silent:
+        silent.setattr(Memberships, "_tell", lambda *_: None)
+        wire = use(alone, "a", 9)
+        until(lambda: len(drawn) >= 3)
+        assert len(begun) == 1
+    learns(wire, {A: [9]})
+    time.sleep(subscriptions.LASTED)
+    cut(alone)
+    until(lambda: len(begun) > 1)
 
 
 def test_host_that_was_silent_does_not_delay(a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
