@@ -99,9 +99,7 @@ class Links:
         no connection, or the peer is not one of `own`.
         """
         key = own.name, own.credentials, address, expected
-        former = self._found.get(key)
-        if avoid and former is avoid.stream.link:
-            self._lose(key)
+        self._avoid(key, avoid)
         meeting = Meeting("client", (await self._link(own, key, user)).open(), own)
         try:
             own.check(meeting.identity)
@@ -130,14 +128,19 @@ class Links:
             raise
         return meeting
 
-    async def check_groups(self, own: Identity, gid: bytes, rule: Peer, *, user: User) -> None:
+    async def check_groups(
+        self, own: Identity, gid: bytes, rule: Peer, *, user: User, avoid: Meeting | None = None
+    ) -> None:
         """Raise ExchangeError (`version`) if the agent of a GID does not know ASK, and as meet().
         The next stream is opened in the same connection."""
         key = own.name, own.credentials, rule.agent_of(gid), rule.expected
+        self._avoid(key, avoid)
         link = await self._link(own, key, user)
         if link.version > 1:  # else meet_gid() refuses it
             await link.hello()
-            if not link.groups and not link.end:
+            if link.end:
+                raise link.end
+            if not link.groups:
                 raise ExchangeError("version", "the agent of the peer knows no multicast groups")
 
     def accepted(self, link: Link, own: Identity) -> None:
@@ -233,6 +236,11 @@ class Links:
         self._lose(key)
         self._found[key] = link
         self._links[link].append(key)
+
+    def _avoid(self, key: Key, former: Meeting | None) -> None:
+        """Open the next stream for `key` in another connection than that of a former meeting."""
+        if former and self._found.get(key) is former.stream.link:
+            self._lose(key)
 
     def _lose(self, key: Key) -> None:
         """Open no new stream for `key` in the connection that serves it."""

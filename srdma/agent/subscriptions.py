@@ -199,8 +199,8 @@ class Subscription:
         """A stream to the host, by the rights of the oldest use."""
         own, gid, user = self._own(), self._ask.gid, next(iter(self._uses)).channel.uid
         rule, links = self._all.peer_at(gid), self._all.links
-        await links.check_groups(own, gid, rule, user=user)
-        return await links.meet_gid(own, gid, rule, user=user, avoid=avoid)
+        await links.check_groups(own, gid, rule, user=user, avoid=avoid)
+        return await links.meet_gid(own, gid, rule, user=user)
 
     async def _serve(self, meeting: Meeting, limit: asyncio.Timeout) -> NoReturn:
         """limit: for the first answer; then until the connection is old."""

@@ -332,6 +332,31 @@ def test_host_that_knows_no_groups(a: Host, b: Host, monkeypatch: pytest.MonkeyP
     assert asking(a) == asking(b) == 0 and not a.told("refused") and not b.told("refused")
 
 
+def test_hello_of_another_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent waits for the HELLO of the connection that replaces one that was too old."""
+    joined(use(b, "b", 7))
+    joined(use(a, "a", 9))
+    for link in b.links():
+        link.made_at -= links.AGE_HERE + 1
+    monkeypatch.setattr(Hello, "as_map", lambda self: {"agent": self.agent})
+    use(b, "b", 8)
+    until(lambda: [line["code"] for line in a.told("failed")] == ["version"])
+    assert asking(b) == 0
+
+
+def test_connection_that_ends_before_hello(alone: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent sends no ASK in another one whose HELLO it does not know."""
+    rounds(monkeypatch, 0.05)
+
+    async def ended(self: Link) -> None:
+        self.drop()
+
+    monkeypatch.setattr(Link, "hello", ended)
+    assert joined(use(alone, "a", 9)) == {}
+    until(lambda: [line["code"] for line in alone.told("failed")] == ["lost"])
+    assert asking(alone) == 0
+
+
 def test_fault_of_the_agent(alone: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has an audit line, and the host has no members."""
     rounds(monkeypatch, 0.05)
