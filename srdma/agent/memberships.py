@@ -150,13 +150,13 @@ class Memberships:
 
     @contextmanager
     def used(self, use: Use) -> Iterator[None]:
-        """A program uses a group. Raises ExchangeError (`config`, `policy`, `quota`)."""
+        """A program uses a group by its QP; see given_out(). Raises ExchangeError (`config`,
+        `policy`, `quota`)."""
         if self._gid() == gids.NONE:
             raise ExchangeError(
                 "config", "multicast needs a worker with a GID: srdma-offload --gid ADDRESS"
             )
         use.entry = self._permitted(use)
-        self.given_out(use.qpn, use.leg)
         if former := self._found(use.group, use.qpn):  # its end was not noticed yet
             self._leave(former, ExchangeError("taken", "a newer use of this UD QP replaces it"))
         self._make_room(use)

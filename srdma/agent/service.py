@@ -45,10 +45,9 @@ from srdma.errors import (
 from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.groups import group_of
-from srdma.keyex.offers import QPS_MAX
+from srdma.keyex.offers import QPS_MAX, qpn_of
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
-from srdma.keyex.talks import QPN_BIT, port_of_qp
 
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
@@ -339,26 +338,28 @@ class Service:
             await self._workers.kept(path)
         match settings:
             case {"do": "serve", "qpn": int(qpn), "token": bytes(token)}:
-                port_of_qp("qpn", qpn)
-                async with self._workers.held(path, token) as worker:
-                    await worker.attach(token, channel.uid)
-                    worker.check_new(qpn)
-                self._admission.memberships.given_out(qpn, (path, token))
+                await self._check_qp(channel, path, token, qpn_of("qpn", qpn))
         await self._admission.talks.serve(channel, own, settings)
+
+    async def _check_qp(self, channel: Channel, path: Path, token: bytes, qpn: int) -> None:
+        """Raise ExchangeError unless the QP is one of the program that is not connected. Uses of a
+        former QP with its QPN end."""
+        async with self._workers.held(path, token) as worker:
+            await worker.attach(token, channel.uid)
+            worker.check_new(qpn)
+        self._admission.memberships.given_out(qpn, (path, token))
 
     async def _use_group(
         self, channel: Channel, settings: Mapping[str, Any], path: Path, token: bytes
     ) -> None:
         own = self._own(channel, settings)
         path = self._rule.worker_at(path)
-        group, qpn = group_of(settings, "group"), port_of_qp("qpn", settings["qpn"]) ^ QPN_BIT
+        group, qpn = group_of(settings, "group"), qpn_of("qpn", settings["qpn"])
         self._rule.group_at(group).check_own(own().name)
         kept = await self._workers.kept(path)  # not of a private agent, which has no groups
 
         async def made() -> Use:
-            async with self._workers.held(path, token) as worker:
-                await worker.attach(token, channel.uid)
-                worker.check_new(qpn)
+            await self._check_qp(channel, path, token, qpn)
             return Use(channel, own, group, qpn, (path, token), settings["member"] == 1)
 
         await self._admission.multicast.run(channel, made, kept.ended)

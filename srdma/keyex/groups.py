@@ -11,11 +11,10 @@ from typing import Any
 
 from srdma import gid as gids
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets
-from srdma.keyex.offers import END_RANGES
+from srdma.keyex.offers import qpn_of
 
 MEMBERS_MAX = 64  # UD QPs at a GID
 ASKS_MAX = (1 << 32) - 1
-QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
 RANGES = tuple(ipaddress.IPv6Network(text) for text in ("ff00::/8", "::ffff:224.0.0.0/100"))
 
 
@@ -68,7 +67,7 @@ def members_of(fields: Mapping[str, Any]) -> Members:
     value = fields["members"]
     if not isinstance(value, list) or len(value) > MEMBERS_MAX:
         raise bad("members", value, f"a list of at most {MEMBERS_MAX} QPNs")
-    qpns = tuple(integer("members", qpn, QPN_LEAST, QPN_MOST) for qpn in value)
+    qpns = tuple(qpn_of("members", qpn) for qpn in value)
     if any(one >= other for one, other in itertools.pairwise(qpns)):
         raise bad("members", value, "a list of QPNs in ascending order")
     return Members(qpns, integer("asks", fields["asks"], 1, ASKS_MAX))

@@ -98,12 +98,16 @@ def to_of(fields: Mapping[str, Any], ends: tuple[End, ...]) -> To | None:
         raise bad("to", value, "a map")
     exactly(value, "TO", {"from", "gid", "qpn"})
     of, gid = (octets(value, name, gids.LEN, gids.LEN) for name in ("from", "gid"))
-    to = To(of, gid, integer("qpn", value["qpn"], *END_RANGES["qpn"]))
+    to = To(of, gid, qpn_of("qpn", value["qpn"]))
     if len(ends) != 1:
         raise bad("qps", len(ends), "1 in an OFFER with `to`")
     if (ends[0].qpn, to.of) >= (to.qpn, to.gid):
         raise bad("qpn of the server", to.qpn, "above that of the client, or its GID must be")
     return to
+
+
+def qpn_of(name: str, value: object) -> int:
+    return integer(name, value, *END_RANGES["qpn"])
 
 
 def random_of(fields: Mapping[str, Any]) -> bytes:

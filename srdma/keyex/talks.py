@@ -8,11 +8,11 @@ from typing import Any
 
 from srdma import gid as gids
 from srdma.keyex.fields import exactly, integer, octets
-from srdma.keyex.offers import DATA_MAX, END_RANGES
+from srdma.keyex.offers import DATA_MAX, END_RANGES, qpn_of
 
 PORT_MAX = 65_535
 QPN_BIT = 1 << 24  # of the field `talk`: the rest is the QPN of a UD QP, and no port
-QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
+PORT_OF_QP_MAX = QPN_BIT | max(END_RANGES["qpn"])
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def port_of(name: str, value: object, least: int) -> int:
 
 def port_of_qp(name: str, value: object) -> int:
     """The number by which a talk names the UD QP with a QPN. Raises ExchangeError (`value`)."""
-    return QPN_BIT | integer(name, value, QPN_LEAST, QPN_MOST)
+    return QPN_BIT | qpn_of(name, value)
 
 
 def name_of(port: int) -> str:
@@ -80,5 +80,5 @@ def name_of(port: int) -> str:
 
 def _served(name: str, value: object) -> int:
     """Raises ExchangeError (`value`)."""
-    port = integer(name, value, 1, QPN_BIT | QPN_MOST)
+    port = integer(name, value, 1, PORT_OF_QP_MAX)
     return port_of_qp(name, port ^ QPN_BIT) if port & QPN_BIT else port_of(name, port, 1)
