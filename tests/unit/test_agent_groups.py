@@ -14,6 +14,7 @@ from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.groups import MEMBERS_MAX, Ask, Members
 from srdma.keyex.messages import Hello, Message, decode, encode
+from srdma.keyex.offers import DATA_MAX
 
 A, B = (gid.parse(f"10.0.0.{n}") for n in (1, 2))
 GROUP = gid.parse("239.1.2.3")
@@ -143,6 +144,11 @@ def test_private_agent() -> None:
 )
 def test_round_trip(message: Message) -> None:
     assert decode(encode(message)) == message
+
+
+def test_members_fit_into_an_event() -> None:
+    """The host library takes a field `data` of DATA_MAX bytes at most; a QPN has 4 (agent.md 2)."""
+    assert 4 * MEMBERS_MAX <= DATA_MAX
 
 
 @pytest.mark.parametrize(
