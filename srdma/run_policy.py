@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srdma.agent.peers import range_of, range_text
+from srdma.agent.ranges import range_of, range_text
 from srdma.errors import LocalError
 from srdma.uri import check_pattern
 

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from srdma import gid as gids
-from srdma.agent.peers import Peers, range_of, range_text
+from srdma.agent.peers import Peers
+from srdma.agent.ranges import Ranges, range_of, range_text
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.groups import RANGES
 
@@ -53,17 +54,12 @@ class Groups:
         if not isinstance(entries, list) or len(entries) > ENTRIES_MAX:
             raise ValueError(f"group must be entries [[group]], at most {ENTRIES_MAX}")
         made = [_group(entry, peers, identities) for entry in entries]
-        self.entries = sorted(made, key=lambda group: -group.range.prefixlen)  # narrowest first
-        ranges = [group.range for group in made]
-        if twice := next((each for each in ranges if ranges.count(each) > 1), None):
-            raise ValueError(f"two entries [[group]] have the gid {range_text(twice)}")
+        self._ranges = Ranges("[[group]]", made)
 
     def at(self, gid: bytes) -> Group:
         """The narrowest entry with a group. Raises ExchangeError (`policy`)."""
-        address = ipaddress.IPv6Address(gid)
-        for group in self.entries:
-            if address in group.range:
-                return group
+        if found := self._ranges.at(gid):
+            return found
         raise ExchangeError(
             "policy",
             f"the policy of this agent has no [[group]] with the gid {gids.text_of(gid)}",
@@ -75,7 +71,7 @@ class Groups:
         return {
             f"[{range_text(group.range)}]": f"for {', '.join(sorted(group.identities))}; hosts "
             + ", ".join(map(gids.text_of, group.hosts))
-            for group in self.entries
+            for group in self._ranges.entries
         }
 
 

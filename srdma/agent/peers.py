@@ -9,6 +9,7 @@ from cryptography import x509
 
 from srdma import gid as gids
 from srdma.agent.meeting import Address
+from srdma.agent.ranges import Ranges, range_of
 from srdma.identity import addresses_of
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import check_identity
@@ -16,7 +17,6 @@ from srdma.uri import check_pattern
 
 PEER_KEYS = {"gid", "agent", "identity", "san"}
 PORT_MAX = 65_535
-MAPPED = 96  # bits before the address in an IPv4-mapped one
 
 
 @dataclass(frozen=True)
@@ -58,42 +58,18 @@ class Peers:
         """entries: the value of the key `peer`. Raises ValueError."""
         if not isinstance(entries, list):
             raise ValueError("peer must be entries [[peer]]")
-        made = [_peer(entry) for entry in entries]
-        self.entries = sorted(made, key=lambda peer: -peer.range.prefixlen)  # the narrowest first
-        # Number of bits of the ranges -> these bits -> entry.
-        self._by_bits: dict[int, dict[int, Peer]] = {}
-        for peer in self.entries:
-            of_size = self._by_bits.setdefault(peer.range.prefixlen, {})
-            if of_size.setdefault(_bits(peer.range.network_address, peer.range), peer) is not peer:
-                raise ValueError(f"two entries [[peer]] have the gid {range_text(peer.range)}")
+        self._ranges = Ranges("[[peer]]", [_peer(entry) for entry in entries])
+        self.entries = self._ranges.entries
 
     def at(self, gid: bytes) -> Peer:
         """The entry of a GID. Raises ExchangeError (`policy`)."""
-        address = ipaddress.IPv6Address(gid)
-        for of_size in self._by_bits.values():
-            size = next(iter(of_size.values())).range
-            if found := of_size.get(_bits(address, size)):
-                return found
+        if found := self._ranges.at(gid):
+            return found
         raise ExchangeError(
             "policy",
             f"the policy of this agent has no [[peer]] with the GID {gids.text_of(gid)}",
             told="the policy does not know this GID",
         )
-
-
-def _bits(address: ipaddress.IPv6Address, gid_range: ipaddress.IPv6Network) -> int:
-    """The bits of an address that say whether it is in a range of this size."""
-    return int(address) >> (address.max_prefixlen - gid_range.prefixlen)
-
-
-def range_text(gid_range: ipaddress.IPv6Network) -> str:
-    """An address, or a range in CIDR notation."""
-    bits = gid_range.prefixlen
-    first = gid_range.network_address
-    text = gids.text_of(first.packed)
-    if bits == first.max_prefixlen:
-        return text
-    return f"{text}/{bits - MAPPED if first.ipv4_mapped else bits}"
 
 
 def _not_of(gid: bytes, identity: str, why: str) -> ExchangeError:
@@ -132,15 +108,6 @@ def _peer(entry: object) -> Peer:
             "agents have"
         )
     return Peer(gid_range, agent, identity, san)
-
-
-def range_of(value: object, entry: str) -> ipaddress.IPv6Network:
-    """The `gid` of an entry: an address or a range, IPv4 as IPv4-mapped. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError(f"{entry} needs a gid: an address, or a range such as 10.0.0.0/24")
-    found = ipaddress.ip_network(value)
-    bits = found.prefixlen + (MAPPED if found.version == 4 else 0)
-    return ipaddress.IPv6Network((gids.of_address(found.network_address), bits))
 
 
 def _agent(where: object, value: object) -> Address:

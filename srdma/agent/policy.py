@@ -17,9 +17,10 @@ from typing import Any
 from srdma.agent.accounts import MODE, User, doors_of, host_of, uid_of
 from srdma.agent.clock import CONTROL, DEMANDS, PLAUSIBLE, ClockRule, HostTime, SystemClock
 from srdma.agent.groups import Group, Groups
-from srdma.agent.peers import Peer, Peers, range_text
+from srdma.agent.peers import Peer, Peers
 from srdma.agent.quota import limits_of, summary
 from srdma.agent.quotas import quotas_of
+from srdma.agent.ranges import range_text
 from srdma.agent.remote.entries import HostEntry, address_of, control_of, hosts_of, teller_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.agent.wires import Network, networks_of
