@@ -538,22 +538,37 @@ check-ct-all:
 # The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
 # all in qemu-user. ARM64_LONG: tests that would take minutes there.
 ARM64 := $(BUILD)/arm64
-# Two sections need these programs, and may run at the same time.
-.PHONY: arm64-programs
-arm64-programs:
-	@.ci/setup arm64
-	@mkdir -p $(ARM64)
-	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
-		offload control nic-programs
 ARM64_LONG := capability congestion_fair flips relay_fair relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 # qemu-user 7.2 has no preadv2() (event), and threads of its own (map).
 ARM64_UNFIT := event map
-ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG) $(ARM64_UNFIT),%/test_$(t).c),$(C_TEST_SRC))
-test-arm64: native-core arm64-programs
-	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
-		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' check-c
+ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG) $(ARM64_UNFIT),%/test_$(t)),\
+	$(C_TEST_SRC:%.c=$(ARM64)/%))
+ARM64_LADDER := $(ARM64)/bench/ladder
+# Sections that run at the same time share the files of this build.
+.PHONY: arm64-programs arm64-ladder arm64-tests
+arm64-programs: ARM64_GOALS := offload control nic-programs
+arm64-ladder: ARM64_GOALS := $(ARM64_LADDER)
+arm64-tests: ARM64_GOALS := offload control $(ARM64_LADDER) $(ARM64_TESTS)
+arm64-programs arm64-ladder arm64-tests:
+	@.ci/setup arm64
+	@mkdir -p $(ARM64)
+	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc $(ARM64_GOALS)
+
+# The ladder in instructions of an ARM CPU (docs/performance.md), by a plugin of QEMU.
+COUNT := $(BUILD)/bench/arm64/count.so
+$(COUNT): bench/arm64/count.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 -g -fPIC $(WARNINGS) -shared -o $@ $<
+BENCH_ARM64 := PYTHONPATH=bench/python $(PY) -m srdma_bench.arm64 $(ARM64_LADDER) $(COUNT)
+bench-arm64: arm64-ladder $(COUNT) | $(PY)
+	@$(BENCH_ARM64) --results bench/arm64.md
+
+# Of the ladder one rung only: it must run.
+test-arm64: native-core arm64-tests $(COUNT)
+	@RUNNER=qemu-aarch64-static .ci/check-c $(ARM64_TESTS)
 	@for kind in pldl1keep pstl1keep; do \
 		aarch64-linux-gnu-objdump -d $(ARM64)/srdma-offload | grep -q "prfm.*$$kind" || { \
 		echo "test-arm64: srdma-offload has no prfm $$kind (csrc/base/prefetch.h)" >&2; \
@@ -562,24 +577,6 @@ test-arm64: native-core arm64-programs
 		'$(abspath $(ARM64)/srdma-offload)' >$(ARM64)/worker
 	@chmod +x $(ARM64)/worker
 	@SRDMA_OFFLOAD=$(ARM64)/worker $(PY) -m srdma demo
-
-# The ladder in instructions of an ARM CPU (docs/performance.md), by a plugin of QEMU.
-COUNT := $(BUILD)/bench/arm64/count.so
-$(COUNT): bench/arm64/count.c
-	$(call say,CC,$<)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 -g -fPIC $(WARNINGS) -shared -o $@ $<
-.PHONY: arm64-ladder check-bench-arm64
-arm64-ladder: $(COUNT) | $(PY)
-	@.ci/setup arm64
-	@mkdir -p $(ARM64)
-	+@flock $(ARM64)/lock $(make-quietly) BUILD=$(ARM64) CC=aarch64-linux-gnu-gcc \
-		$(ARM64)/bench/ladder
-BENCH_ARM64 := PYTHONPATH=bench/python $(PY) -m srdma_bench.arm64 $(ARM64)/bench/ladder $(COUNT)
-bench-arm64: arm64-ladder
-	@$(BENCH_ARM64) --results bench/arm64.md
-# One rung only: it must run.
-check-bench-arm64: arm64-ladder
 	@$(BENCH_ARM64) --rung suite
 
 fuzz:
@@ -728,7 +725,7 @@ section-main-job:
 section-bench:
 	$(call section,benchmarks,bench-quick)
 section-arm64:
-	$(call long-section,ARM,test-arm64 check-bench-arm64)
+	$(call long-section,ARM,test-arm64)
 section-rxe-job:
 	$(call machine-section,SoftRoCE in a VM: work,test-rxe-job)
 section-rxe-faults:

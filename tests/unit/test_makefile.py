@@ -1,4 +1,4 @@
-"""The Makefile's probes of libraries."""
+"""The Makefile's probes of libraries, and its builds for ARM."""
 
 from __future__ import annotations
 
@@ -37,3 +37,11 @@ def test_nettle_of_another_interface_is_left_out(tmp_path: Path, header: str) ->
     (tmp_path / "nettle").mkdir()
     (tmp_path / "nettle/nettle-meta.h").write_text(header)
     assert found(tmp_path) == usual - {"HAVE_NETTLE"}
+
+
+def test_builds_for_arm_hold_a_lock() -> None:
+    """Two makes that write the same objects at the same time would break each other's links."""
+    text = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    builds = [line for line in text.splitlines() if "BUILD=$(ARM64)" in line]
+    assert builds
+    assert all("flock $(ARM64)/lock" in line for line in builds)
