@@ -66,5 +66,12 @@ def test_one_rung_is_counted_alone(emulator: Path, tmp_path: Path) -> None:
     assert "P13" in results.read_text() and "| nic none" not in results.read_text()
 
 
+@pytest.mark.parametrize("rungs", ['{"name": "suite", "instructions": 0}', ""])
+def test_a_plugin_that_does_not_count_is_an_error(emulator: Path, rungs: str) -> None:
+    emulator.with_name("qemu-aarch64").write_text(FAKE.replace("{text}", f'{{"rungs": [{rungs}]}}'))
+    with pytest.raises(ValueError, match=r"c\.so has counted no instructions of a rung"):
+        arm64.main([str(emulator.with_name("ladder")), str(emulator.with_name("c.so"))])
+
+
 def test_rungs_of_a_run_fit_into_its_options() -> None:
     assert max(map(len, arm64.RUNGS)) <= 16

@@ -47,13 +47,16 @@ Counts = dict[str, float]  # by rung
 
 
 def count(ladder: Path, plugin: Path, *words: str) -> Counts:
-    """Runs the ladder once. Raises CalledProcessError if it fails."""
+    """Runs the ladder once. Raises CalledProcessError if it fails, ValueError if nothing counts."""
     with tempfile.TemporaryDirectory() as folder:
         counter = os.path.join(folder, "counter")
         command = ["qemu-aarch64", "-cpu", CPU, "-plugin", f"{plugin},counter={counter}"]
         command += [str(ladder), "--instructions", counter, "--rounds", "1", "--json", *words]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return {rung["name"]: rung["instructions"] for rung in json.loads(done.stdout)["rungs"]}
+    counts = {rung["name"]: rung["instructions"] for rung in json.loads(done.stdout)["rungs"]}
+    if not min(counts.values(), default=0) > 0:
+        raise ValueError(f"{plugin} has counted no instructions of a rung")
+    return counts
 
 
 def column(
