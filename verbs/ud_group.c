@@ -324,7 +324,7 @@ const struct ud_group *ud_group_to(struct verbs_ud *ud,
 	if (!g)
 		return NULL;
 	g->used = ud_now();
-	if (ud->ready) /* else nobody reads what the agent says */
+	if (ud->ready) /* else no thread reads the agent's answers */
 		look(ud, g);
 	*why = g->err ? g->why : "the agent has not told the members yet";
 	return g->joined || g->members.n ? g : NULL;

@@ -111,7 +111,26 @@ static void test_moved_qp_returns_to_own_connection(void **state)
 
 /*
  * If the QP that made a connection is destroyed, the connection closes. A QP
- * that only moved there waits for the next packet of its peer, on any
+ * that only moved there returns to the path that it remembers.
+ */
+static void test_moved_qp_returns_from_closed_connection(void **state)
+{
+	struct srdma_conn *former;
+	struct pair p;
+
+	(void)state;
+	open_both_ways(&p);
+	former = srdma_path_conn(qp_at(&p, 0, 1));
+	say_on(&p, 1, srdma_path_conn(qp_at(&p, 0, 0)));
+	destroy(&p, 0, 0);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 1)), former);
+	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
+	destroy(&p, 0, 1);
+	pair_close(&p);
+}
+
+/*
+ * A QP that remembers no other path waits for the next packet of its peer, on any
  * connection.
  */
 static void test_moved_qp_survives_close_of_connection(void **state)
@@ -121,6 +140,7 @@ static void test_moved_qp_survives_close_of_connection(void **state)
 	(void)state;
 	open_both_ways(&p);
 	say_on(&p, 1, srdma_path_conn(qp_at(&p, 0, 0)));
+	srdma_path_remember(srdma_qp_path(qp_at(&p, 0, 1)), NULL);
 	destroy(&p, 0, 0);
 	assert_null(srdma_path_conn(qp_at(&p, 0, 1)));
 	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
@@ -218,6 +238,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_moved_qp_does_not_close_connection),
 		cmocka_unit_test(test_moved_qp_returns_to_own_connection),
+		cmocka_unit_test(test_moved_qp_returns_from_closed_connection),
 		cmocka_unit_test(test_moved_qp_survives_close_of_connection),
 		cmocka_unit_test(test_moved_qp_keeps_own_connection),
 		cmocka_unit_test(test_late_packet_does_not_move_qp),
