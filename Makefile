@@ -270,7 +270,7 @@ $(RUN): $(RUN_OBJECTS) $(LIB) verbs/libibverbs.map
 		-o $@ $(filter %.o %.a,$^) -lcbor
 	$(Q)ln -sf $(@F) $(BUILD)/run/libibverbs.so
 # librdmacm: it talks to the agent itself, and uses srdma's libibverbs.
-RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c verbs/event_fd.c $(patsubst %,host/%.c,channel \
+RUN_CM_OBJECTS := $(call objects,$(RDMACM_SRC) verbs/policy.c $(patsubst %,host/%.c,channel \
 	error lasting_channel message retry socket talk))
 $(RUN_CM): $(RUN_CM_OBJECTS) $(LIB) rdmacm/librdmacm.map $(RUN)
 	$(call say,LD,$@)
@@ -364,7 +364,8 @@ $(BUILD)/tests/c/verbs/test_connect: $(BUILD)/verbs/connect.o $(BUILD)/verbs/pri
 $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
 $(BUILD)/tests/c/rdmacm/test_multicast: $(patsubst %,$(BUILD)/rdmacm/%.o,address multicast)
-$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o $(BUILD)/verbs/event_fd.o
+$(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o
+$(BUILD)/tests/c/verbs/test_worker: $(patsubst %,$(BUILD)/verbs/%.o,async event worker)
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\
 	-Wl,--wrap=$(f))

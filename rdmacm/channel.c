@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rdmacm/event_fd.h"
 #include "rdmacm/objects.h"
-#include "verbs/event_fd.h"
 #include "verbs/group_gid.h"
 
 struct rdma_event_channel *rdma_create_event_channel(void)
@@ -15,7 +15,7 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	if (!c)
 		return NULL;
 	c->generation = cm_generation();
-	c->rdma.fd = verbs_event_fd_open();
+	c->rdma.fd = cm_event_fd_open();
 	if (c->rdma.fd >= 0)
 		return &c->rdma;
 	free(c);
@@ -47,7 +47,7 @@ static void append(struct cm_channel *c, struct cm_event *e)
 static void put(struct cm_channel *c, struct cm_event *e)
 {
 	append(c, e);
-	verbs_event_fd_add(c->rdma.fd);
+	cm_event_fd_add(c->rdma.fd);
 }
 
 static struct cm_event *pop(struct cm_channel *c)
@@ -186,7 +186,7 @@ static void drop_left(const struct cm_id *listener)
 	*(before ? &before->next : &c->first) = e->next;
 	if (c->last == e)
 		c->last = before;
-	verbs_event_fd_take_back(c->rdma.fd);
+	cm_event_fd_take_back(c->rdma.fd);
 	cm_id_forget(cm_id_of(e->rdma.id));
 	free(e);
 }
@@ -225,7 +225,7 @@ static void move_events(const struct cm_id *id, struct cm_channel *to)
 			append(from, e);
 			continue;
 		}
-		verbs_event_fd_take_back(from->rdma.fd);
+		cm_event_fd_take_back(from->rdma.fd);
 		if (to)
 			put(to, e);
 		else

@@ -1,12 +1,10 @@
 /*
  * Completion channels. The descriptor that a program waits on is an epoll of the
- * legs and connections that can make completions for the channel's CQs, and of
- * an eventfd for completions that another thread has taken. So it may become
- * readable without an event.
+ * legs and connections that can make completions for the channel's CQs, of an eventfd
+ * for completions that another thread has taken, and of the end of the worker. So it
+ * may become readable without an event.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,14 +15,16 @@
 
 static int open_fds(struct verbs_channel *c)
 {
+	const struct verbs_root *root = verbs_root_of(c->ibv.context);
+	struct epoll_event e = { .events = EPOLLIN };
+
 	c->ibv.fd = epoll_create1(EPOLL_CLOEXEC);
 	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->ibv.fd < 0 || c->wake < 0)
+	if (c->ibv.fd < 0 || c->wake < 0 ||
+	    epoll_ctl(c->ibv.fd, EPOLL_CTL_ADD, c->wake, &e) ||
+	    epoll_ctl(c->ibv.fd, EPOLL_CTL_ADD, root->ends_fd, &e))
 		return errno;
-	return epoll_ctl(c->ibv.fd, EPOLL_CTL_ADD, c->wake,
-			 &(struct epoll_event){ .events = EPOLLIN })
-		       ? errno
-		       : 0;
+	return 0;
 }
 
 static void release(struct verbs_channel *c)
@@ -148,7 +148,9 @@ static struct verbs_cq *take(struct verbs_channel *c)
 	return found;
 }
 
-static struct verbs_cq *look(struct verbs_channel *c)
+/* An event of one of the channel's CQs; NULL: there is none, and *over is 1 if there
+ * will be none, because the worker has ended. */
+static struct verbs_cq *look(struct verbs_channel *c, int *over)
 {
 	struct verbs_root *root = verbs_root_of(c->ibv.context);
 	struct verbs_cq *cq;
@@ -156,6 +158,11 @@ static struct verbs_cq *look(struct verbs_channel *c)
 	pthread_mutex_lock(&root->lock);
 	verbs_collect(root);
 	cq = take(c);
+	*over = !cq && verbs_worker_look(root);
+	if (*over) { /* its end completes requests */
+		verbs_collect(root);
+		cq = take(c);
+	}
 	if (cq)
 		cq->events++;
 	pthread_mutex_unlock(&root->lock);
@@ -165,15 +172,15 @@ static struct verbs_cq *look(struct verbs_channel *c)
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		     void **cq_context)
 {
-	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
 	struct verbs_cq *found;
+	int over;
 
-	while (!(found = look((struct verbs_channel *)channel))) {
-		if (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) {
-			errno = EAGAIN;
+	while (!(found = look((struct verbs_channel *)channel, &over))) {
+		if (over) {
+			errno = EIO;
 			return -1;
 		}
-		if (poll(&p, 1, -1) < 0)
+		if (verbs_wait(channel->fd))
 			return -1;
 	}
 	*cq = &found->ibv;

@@ -234,7 +234,7 @@ void verbs_collect(struct verbs_root *root)
 		if (pd->users)
 			verbs_collect_leg(root, pd->pd);
 		if (pd->pd->gone)
-			verbs_event_worker_gone(root);
+			verbs_worker_gone(root);
 	}
 	verbs_connect_look(root);
 	verbs_ud_progress(root);

@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "host/rdma.h"
-#include "verbs/event_fd.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
 #include "verbs/ud.h"
@@ -162,19 +161,24 @@ static int open_worker(struct verbs_root *root)
 	if (r)
 		return verbs_error(r);
 	srdma_query_device(root->device, &root->attr);
-	root->ctx.context.async_fd = verbs_event_fd_open();
+	r = verbs_worker_open(root);
+	if (!r)
+		r = verbs_async_open(root);
+	if (!r && !verbs_worker_tells_end(root))
+		r = verbs_loop_start(root);
+	if (r)
+		return r;
 	/* There is no device file. Programs that share a device duplicate its
 	 * descriptor before ibv_import_device(). */
 	root->ctx.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	return root->ctx.context.async_fd < 0 || root->ctx.context.cmd_fd < 0
-		       ? errno
-		       : 0;
+	return root->ctx.context.cmd_fd < 0 ? errno : 0;
 }
 
 static void release(struct verbs_root *root)
 {
-	if (root->ctx.context.async_fd >= 0)
-		close(root->ctx.context.async_fd);
+	verbs_loop_stop(root);
+	verbs_async_close(root);
+	verbs_worker_close(root);
 	if (root->ctx.context.cmd_fd >= 0)
 		close(root->ctx.context.cmd_fd);
 	srdma_close_device(root->device);
@@ -195,6 +199,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	root->events_end = &root->events;
 	root->ctx.context.device = device;
 	root->ctx.context.async_fd = root->ctx.context.cmd_fd = -1;
+	root->events_fd = root->ends_fd = root->gone_fd = -1;
 	root->ctx.context.num_comp_vectors = 1;
 	pthread_mutex_init(&root->lock, NULL);
 	pthread_mutex_init(&root->ctx.context.mutex, NULL);
@@ -219,7 +224,6 @@ int ibv_close_device(struct ibv_context *context)
 	}
 	if (left)
 		return 0;
-	verbs_ud_loop_stop(root);
 	release(root);
 	return 0;
 }

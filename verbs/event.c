@@ -2,7 +2,8 @@
  * Asynchronous events that wait to be read, and the acknowledgements for which the
  * end of an object waits.
  */
-#include "verbs/event_fd.h"
+#include <sys/eventfd.h>
+
 #include "verbs/objects.h"
 
 /* Where the object of an event counts those that were read and those that were
@@ -42,12 +43,13 @@ void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
 	e->next = NULL;
 	*root->events_end = e;
 	root->events_end = &e->next;
-	verbs_event_fd_add(root->ctx.context.async_fd);
+	eventfd_write(root->events_fd, 1);
 }
 
 static void take_out(struct verbs_root *root, struct verbs_event *e)
 {
 	struct verbs_event **at = &root->events;
+	eventfd_t n;
 
 	while (*at != e)
 		at = &(*at)->next;
@@ -55,43 +57,31 @@ static void take_out(struct verbs_root *root, struct verbs_event *e)
 	if (!e->next)
 		root->events_end = at;
 	e->waits = 0;
+	if (!root->events)
+		eventfd_read(root->events_fd, &n);
 }
 
 void verbs_event_drop(struct verbs_root *root, struct verbs_event *e)
 {
-	if (!e->waits)
-		return;
-	take_out(root, e);
-	verbs_event_fd_take_back(root->ctx.context.async_fd);
-}
-
-void verbs_event_worker_gone(struct verbs_root *root)
-{
-	if (root->gone)
-		return;
-	root->gone = 1;
-	verbs_event_put(root, &root->fatal, IBV_EVENT_DEVICE_FATAL);
+	if (e->waits)
+		take_out(root, e);
 }
 
 /* --- reading ------------------------------------------------------------------- */
 
 int verbs_event_take(struct verbs_root *root, struct ibv_async_event *event)
 {
+	struct verbs_event *e = root->events;
 	const struct counts *c;
-	struct verbs_event *e;
 
-	pthread_mutex_lock(&root->lock);
-	e = root->events;
-	if (e) {
-		*event = e->event;
-		c = counts_of(event->event_type);
-		if (c)
-			++*(uint32_t *)((char *)event->element.qp +
-					c->reported);
-		take_out(root, e);
-	}
-	pthread_mutex_unlock(&root->lock);
-	return e != NULL;
+	if (!e)
+		return 0;
+	*event = e->event;
+	c = counts_of(event->event_type);
+	if (c)
+		++*(uint32_t *)((char *)event->element.qp + c->reported);
+	take_out(root, e);
+	return 1;
 }
 
 /* --- acknowledging ------------------------------------------------------------- */

@@ -29,7 +29,7 @@ struct verbs_cq;
 struct verbs_qp;
 struct verbs_ud;
 struct verbs_recvs;
-struct ud_loop;
+struct verbs_loop;
 
 struct verbs_device {
 	struct ibv_device ibv;
@@ -55,13 +55,17 @@ struct verbs_root {
 	struct verbs_pd *pds;
 	struct verbs_qp *qps[VERBS_QP_BUCKETS]; /* by QPN */
 	struct verbs_ud *uds;			/* of UD QPs */
-	struct ud_loop *ud_loop;		/* NULL: no UD QP was in RTR */
+	struct verbs_loop *loop;		/* NULL: no thread is needed */
 	const struct verbs_policy *policy;
 	unsigned idle;		  /* polls in a row that found nothing */
 	unsigned armed;		  /* CQs */
 	struct verbs_event fatal; /* the end of the worker */
 	int gone;		  /* 1: it was reported */
 	struct verbs_event *events, **events_end; /* to be read */
+	int events_fd; /* an eventfd: readable while there are some */
+	/* Readable when the worker has ended: an epoll, and the eventfd in it that stays
+	 * readable afterwards. */
+	int ends_fd, gone_fd;
 	int64_t look_at;	  /* next look at connections, ms */
 	struct verbs_context ctx; /* the last field: verbs_get_ctx() */
 };
@@ -260,15 +264,13 @@ void verbs_channel_unwatch(const struct verbs_cq *cq, int fd);
 
 /* --- event.c ------------------------------------------------------------------- */
 
-/* The worker has ended. Only the first call has an effect. */
-void verbs_event_worker_gone(struct verbs_root *root);
 /* The event is to be read, unless it waits for that already. */
 void verbs_event_put(struct verbs_root *root, struct verbs_event *e,
 		     enum ibv_event_type type);
 /* The object of the event ends: the event is not read any more. */
 void verbs_event_drop(struct verbs_root *root, struct verbs_event *e);
 
-/* 1: *event is the oldest one that waits; 0: none does. */
+/* 1: *event is the oldest one that waits; 0: none does. Requires the lock. */
 int verbs_event_take(struct verbs_root *root, struct ibv_async_event *event);
 void verbs_event_ack(const struct ibv_async_event *event);
 
@@ -281,6 +283,45 @@ struct verbs_acks {
 void verbs_acks_add(const struct verbs_acks *a, uint32_t n);
 /* Waits until as many are acknowledged as were reported. */
 void verbs_acks_wait(const struct verbs_acks *a, uint32_t reported);
+
+/* --- async.c ------------------------------------------------------------------- */
+
+/* Opens the descriptors of events. 0 or errno; closed by verbs_async_close(). */
+int verbs_async_open(struct verbs_root *root);
+void verbs_async_close(struct verbs_root *root);
+
+/* --- worker.c ------------------------------------------------------------------ */
+
+/* Opens `ends_fd`. 0 or errno; closed by verbs_worker_close(). */
+int verbs_worker_open(struct verbs_root *root);
+void verbs_worker_close(struct verbs_root *root);
+/* `ends_fd` is readable when the worker has closed the connection, unless another one is
+ * made then. 0 or errno. */
+int verbs_worker_watch(const struct verbs_root *root,
+		       const struct srdma_lasting_control *c);
+/* To be called before the connection is closed: a child of fork() may have it too. */
+void verbs_worker_unwatch(const struct verbs_root *root,
+			  const struct srdma_lasting_control *c);
+/* The worker, or a leg of the context, has ended. The other legs that end with it have
+ * ended when the call returns. Only the first call has an effect. */
+void verbs_worker_gone(struct verbs_root *root);
+/* Looks whether it has. Returns 1 from then on. */
+int verbs_worker_look(struct verbs_root *root);
+/* 1: `ends_fd` is readable when the worker, or a leg, has ended. */
+int verbs_worker_tells_end(const struct verbs_root *root);
+/* Waits for a descriptor that the program may wait for too, as a read of it would: 0, or
+ * -1 with errno EAGAIN (the program has set O_NONBLOCK), EINTR or EBADF. */
+int verbs_wait(int fd);
+
+/* --- loop.c -------------------------------------------------------------------- */
+
+/* Starts the thread of the context, if it has none. 0 or errno. */
+int verbs_loop_start(struct verbs_root *root);
+/* Ends it, when there are no UD QPs. Requires that the lock is free. */
+void verbs_loop_stop(struct verbs_root *root);
+/* The thread looks when this descriptor is readable, besides once a second. 0 or errno. */
+int verbs_loop_watch(const struct verbs_root *root, int fd);
+void verbs_loop_unwatch(const struct verbs_root *root, int fd);
 
 /* --- srq.c --------------------------------------------------------------------- */
 
@@ -334,8 +375,6 @@ void verbs_ud_destroy(struct verbs_qp *qp);
  * The QP of the worker and the service of the agent stay; peers that call are
  * refused until verbs_ud_ready(). 0 or -errno: some sessions live on. */
 int verbs_ud_reset(struct verbs_qp *qp);
-/* Ends the thread of UD QPs, which have ended. Requires that the lock is free. */
-void verbs_ud_loop_stop(struct verbs_root *root);
 /* From now on peers may call the UD QP. 0 or errno. */
 int verbs_ud_ready(struct verbs_qp *qp);
 /* The UD QP goes to error. */

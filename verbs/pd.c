@@ -5,6 +5,22 @@
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
 
+/* The context has the PD from now on. 0 or errno. */
+static int add(struct verbs_root *root, struct verbs_pd *pd)
+{
+	int err;
+
+	pthread_mutex_lock(&root->lock);
+	err = verbs_worker_watch(root, pd->pd->control);
+	if (!err) {
+		pd->ibv.handle = ++root->handles;
+		pd->next = root->pds;
+		root->pds = pd;
+	}
+	pthread_mutex_unlock(&root->lock);
+	return err;
+}
+
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct verbs_root *root = verbs_root_of(context);
@@ -14,37 +30,42 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 	if (!pd)
 		return verbs_null(ENOMEM);
-	r = srdma_alloc_pd(&pd->pd, root->device, &attr);
-	if (r) {
-		free(pd);
-		return verbs_null(verbs_error(r));
+	r = verbs_error(srdma_alloc_pd(&pd->pd, root->device, &attr));
+	if (!r) {
+		pd->ibv.context = context;
+		r = add(root, pd);
 	}
-	pd->ibv.context = context;
-	pthread_mutex_lock(&root->lock);
-	pd->ibv.handle = ++root->handles;
-	pd->next = root->pds;
-	root->pds = pd;
-	pthread_mutex_unlock(&root->lock);
-	return &pd->ibv;
+	if (!r)
+		return &pd->ibv;
+	srdma_dealloc_pd(pd->pd);
+	free(pd);
+	return verbs_null(r);
+}
+
+/* 0 or -errno. */
+static int take_out(struct verbs_root *root, struct verbs_pd *pd)
+{
+	struct verbs_pd **at = &root->pds;
+
+	if (pd->users || pd->pd->users)
+		return -EBUSY;
+	verbs_worker_unwatch(root, pd->pd->control);
+	while (*at != pd)
+		at = &(*at)->next;
+	*at = pd->next;
+	return srdma_dealloc_pd(pd->pd);
 }
 
 int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
-	struct verbs_pd *pd = (struct verbs_pd *)ibv, **at;
+	struct verbs_pd *pd = (struct verbs_pd *)ibv;
 	struct verbs_root *root = verbs_root_of(ibv->context);
-	int r = -EBUSY;
+	int r;
 
 	if (pd->parent)
 		return verbs_dealloc_parent_domain(pd);
 	pthread_mutex_lock(&root->lock);
-	if (!pd->users)
-		r = srdma_dealloc_pd(pd->pd);
-	if (!r) {
-		at = &root->pds;
-		while (*at != pd)
-			at = &(*at)->next;
-		*at = pd->next;
-	}
+	r = take_out(root, pd);
 	pthread_mutex_unlock(&root->lock);
 	if (!r)
 		free(pd);

@@ -257,7 +257,7 @@ static void serve(struct verbs_ud *ud, int64_t now)
 	ud->serve_at = now + SERVE_AGAIN_MS;
 	if (srdma_talk_serve_qp(&ud->service, &self, ud->qp->ibv.qp_num,
 				pd->token) ||
-	    ud_loop_watch(ud->root, srdma_lasting_fd(ud->service))) {
+	    verbs_loop_watch(ud->root, srdma_lasting_fd(ud->service))) {
 		srdma_lasting_close(ud->service);
 		ud->service = NULL;
 	}
@@ -265,7 +265,7 @@ static void serve(struct verbs_ud *ud, int64_t now)
 
 int verbs_ud_ready(struct verbs_qp *qp)
 {
-	int err = ud_loop_start(qp->ud->root);
+	int err = verbs_loop_start(qp->ud->root);
 
 	if (err)
 		return err;

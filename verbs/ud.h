@@ -167,14 +167,6 @@ uint32_t ud_key(const struct srdma_mr *mr);
 void ud_drop(struct verbs_ud *ud, enum ud_drop reason, uint32_t n,
 	     const char *why);
 
-/* --- ud_loop.c ------------------------------------------------------------------- */
-
-/* Begins the thread of the context, if it has none. 0 or errno. */
-int ud_loop_start(struct verbs_root *root);
-/* The thread looks at UD QPs when the descriptor is readable. 0 or errno. */
-int ud_loop_watch(const struct verbs_root *root, int fd);
-void ud_loop_unwatch(const struct verbs_root *root, int fd);
-
 /* --- ud_talk.c -------------------------------------------------------------------- */
 
 /* Calls the UD QP of the session's peer. policy: of its GID. 0 or -errno. */

@@ -79,7 +79,7 @@ static void open_channel(struct verbs_ud *ud, struct ud_group *g)
 
 	g->round++;
 	if (!r)
-		r = -ud_loop_watch(ud->root, srdma_channel_fd(g->channel));
+		r = -verbs_loop_watch(ud->root, srdma_channel_fd(g->channel));
 	if (r)
 		lose(ud, g, r);
 }

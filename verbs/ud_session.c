@@ -267,8 +267,8 @@ static void connect_to_peer(struct ud_session *s)
 				       &attr);
 
 	if (!r)
-		r = -ud_loop_watch(s->ud->root,
-				   srdma_connection_fd(s->connection));
+		r = -verbs_loop_watch(s->ud->root,
+				      srdma_connection_fd(s->connection));
 	if (r)
 		fail(s, UD_DROP_NO_SESSION, srdma_error_text());
 	else
@@ -418,8 +418,8 @@ static void look_at_keys(struct ud_session *s)
 	int r = srdma_connection_advance(s->connection);
 
 	if (r > 0) {
-		ud_loop_unwatch(s->ud->root,
-				srdma_connection_fd(s->connection));
+		verbs_loop_unwatch(s->ud->root,
+				   srdma_connection_fd(s->connection));
 		confirmed(s);
 	} else if (r < 0) {
 		fail(s, UD_DROP_NO_SESSION, srdma_error_text());

@@ -20,7 +20,7 @@ static struct srdma_talk_self self_of(const struct verbs_ud *ud,
 /* The thread of the context reads the talk. 0 or -errno. */
 static int watch(const struct ud_session *s)
 {
-	return -ud_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
+	return -verbs_loop_watch(s->ud->root, srdma_channel_fd(s->talk));
 }
 
 int ud_talk_call(struct ud_session *s, const struct verbs_peer *policy)

@@ -226,17 +226,24 @@ def test_functions(hosts: Hosts, name: str, mapped: bool) -> None:
     assert code == 0, out
 
 
-def test_end_of_the_worker_and_reset(hosts: Hosts, tmp_path: Path) -> None:
-    program = PROGRAMS / "worker_gone"
+@pytest.mark.parametrize("words", ["worker_gone", "worker_waits", "worker_waits pd"])
+def test_end_of_the_worker(hosts: Hosts, tmp_path: Path, words: str) -> None:
+    with daemon.worker(tmp_path, "gone", "--gid", "127.0.0.9") as worker:
+        sees_the_end(hosts, words, worker, worker=str(worker.control))
+
+
+def sees_the_end(hosts: Hosts, words: str, mortal: daemon.Worker, **narrowed: str) -> None:
+    """A program on host a ends well after the end of its worker."""
+    name, *more = words.split()
+    program = PROGRAMS / name
     if not program.exists():
         pytest.skip(f"no {program}: make host-tests")
-    with daemon.worker(tmp_path, "gone", "--gid", "127.0.0.9") as worker:
-        process = hosts.start("a", [str(program)], worker=str(worker.control))
-        assert process.stdout is not None
-        while (line := process.stdout.readline()) != "ready\n":
-            assert line, "it has ended"
-        worker.process.kill()
-        code, out = ended(process)
+    process = hosts.start("a", [str(program), *more], **narrowed)
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "ready\n":
+        assert line, "it has ended"
+    mortal.process.kill()
+    code, out = ended(process)
     assert code == 0, out
 
 

@@ -92,7 +92,7 @@ void srdma_channel_drop(struct srdma_channel *c)
 	free(c);
 }
 
-int ud_loop_watch(const struct verbs_root *root, int fd)
+int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
 	assert_ptr_equal(root, &s.root);
 	assert_int_equal(fd, 3);

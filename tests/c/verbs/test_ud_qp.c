@@ -247,13 +247,13 @@ int srdma_lasting_close(struct srdma_lasting_channel *l)
 
 /* --- the rest of the library --------------------------------------------------------- */
 
-int ud_loop_start(struct verbs_root *root)
+int verbs_loop_start(struct verbs_root *root)
 {
 	(void)root;
 	return 0;
 }
 
-int ud_loop_watch(const struct verbs_root *root, int fd)
+int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
 	(void)root;
 	assert_int_equal(fd, 4);

@@ -238,14 +238,14 @@ void srdma_disconnect(struct srdma_connection *c)
 
 /* --- the rest of the library --------------------------------------------------------- */
 
-int ud_loop_watch(const struct verbs_root *root, int fd)
+int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
 	(void)root;
 	(void)fd;
 	return -step(WATCH);
 }
 
-void ud_loop_unwatch(const struct verbs_root *root, int fd)
+void verbs_loop_unwatch(const struct verbs_root *root, int fd)
 {
 	(void)root;
 	assert_int_equal(fd, 4);

@@ -1,16 +1,16 @@
-#include "verbs/event_fd.h"
+#include "rdmacm/event_fd.h"
 
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-int verbs_event_fd_open(void)
+int cm_event_fd_open(void)
 {
 	return eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 }
 
-void verbs_event_fd_add(int fd)
+void cm_event_fd_add(int fd)
 {
 	const uint64_t one = 1;
 
@@ -18,7 +18,7 @@ void verbs_event_fd_add(int fd)
 	(void)!write(fd, &one, sizeof(one));
 }
 
-void verbs_event_fd_take_back(int fd)
+void cm_event_fd_take_back(int fd)
 {
 	uint64_t n;
 	const struct iovec to = { &n, sizeof(n) };

@@ -1,7 +1,8 @@
 /*
- * The thread that reads what the agent says about UD QPs, so that sessions are made
- * while the program does something else. A context has one from its first UD QP
- * in RTR until its end.
+ * The thread that works while the program does something else: it reads what the agent
+ * says about UD QPs, so that sessions are made, and looks at a worker whose end no
+ * descriptor tells. A context has one from its first UD QP in RTR, or with such a worker
+ * from its beginning, until its end.
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,14 +11,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "verbs/ud.h"
+#include "verbs/objects.h"
 
 enum {
 	READY_MAX = 16,
 	LOOK_MS = 1000, /* at connections and time limits */
 };
 
-struct ud_loop {
+struct verbs_loop {
 	struct verbs_root *root;
 	pthread_t thread;
 	pid_t process; /* a child has no thread */
@@ -25,9 +26,20 @@ struct ud_loop {
 	int stop; /* 1: the thread is to end */
 };
 
+static void look(struct verbs_root *root)
+{
+	verbs_ud_look(root);
+	if (verbs_worker_tells_end(root)) {
+		verbs_ud_progress(root);
+	} else {
+		verbs_collect(root);
+		verbs_worker_look(root);
+	}
+}
+
 static void *run(void *arg)
 {
-	struct ud_loop *loop = arg;
+	struct verbs_loop *loop = arg;
 	struct epoll_event ready[READY_MAX];
 	int stop;
 
@@ -35,16 +47,14 @@ static void *run(void *arg)
 		epoll_wait(loop->epoll, ready, READY_MAX, LOOK_MS);
 		pthread_mutex_lock(&loop->root->lock);
 		stop = loop->stop;
-		if (!stop) {
-			verbs_ud_look(loop->root);
-			verbs_ud_progress(loop->root);
-		}
+		if (!stop)
+			look(loop->root);
 		pthread_mutex_unlock(&loop->root->lock);
 	} while (!stop);
 	return NULL;
 }
 
-static void release(struct ud_loop *loop)
+static void release(struct verbs_loop *loop)
 {
 	if (loop->epoll >= 0)
 		close(loop->epoll);
@@ -53,7 +63,7 @@ static void release(struct ud_loop *loop)
 	free(loop);
 }
 
-static int start(struct ud_loop *loop)
+static int start(struct verbs_loop *loop)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 	sigset_t all, before;
@@ -71,12 +81,12 @@ static int start(struct ud_loop *loop)
 	return err;
 }
 
-int ud_loop_start(struct verbs_root *root)
+int verbs_loop_start(struct verbs_root *root)
 {
-	struct ud_loop *loop;
+	struct verbs_loop *loop;
 	int err;
 
-	if (root->ud_loop)
+	if (root->loop)
 		return 0;
 	loop = calloc(1, sizeof(*loop));
 	if (!loop)
@@ -87,13 +97,13 @@ int ud_loop_start(struct verbs_root *root)
 	if (err)
 		release(loop);
 	else
-		root->ud_loop = loop;
+		root->loop = loop;
 	return err;
 }
 
-void verbs_ud_loop_stop(struct verbs_root *root)
+void verbs_loop_stop(struct verbs_root *root)
 {
-	struct ud_loop *loop = root->ud_loop;
+	struct verbs_loop *loop = root->loop;
 	const uint64_t one = 1;
 
 	if (!loop)
@@ -104,19 +114,18 @@ void verbs_ud_loop_stop(struct verbs_root *root)
 	if (loop->process == getpid() &&
 	    write(loop->wake, &one, sizeof(one)) == sizeof(one))
 		pthread_join(loop->thread, NULL);
-	root->ud_loop = NULL;
+	root->loop = NULL;
 	release(loop);
 }
 
-int ud_loop_watch(const struct verbs_root *root, int fd)
+int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 
-	return epoll_ctl(root->ud_loop->epoll, EPOLL_CTL_ADD, fd, &e) ? errno
-								      : 0;
+	return epoll_ctl(root->loop->epoll, EPOLL_CTL_ADD, fd, &e) ? errno : 0;
 }
 
-void ud_loop_unwatch(const struct verbs_root *root, int fd)
+void verbs_loop_unwatch(const struct verbs_root *root, int fd)
 {
-	epoll_ctl(root->ud_loop->epoll, EPOLL_CTL_DEL, fd, NULL);
+	epoll_ctl(root->loop->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
