@@ -232,7 +232,8 @@ static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 	struct ibv_qp *qp;
 	int err;
 
-	if (rdma->qp || !rdma->verbs || take_pd(rdma, attr))
+	if (rdma->qp || !rdma->verbs || attr->qp_type != rdma->qp_type ||
+	    take_pd(rdma, attr))
 		return EINVAL;
 	if (!attr->srq)
 		attr->srq = rdma->srq;

@@ -417,25 +417,30 @@ static void test_too_much_private_data(void **state)
 	close_ends(&e);
 }
 
-/* A QP of the other type than that of its id. */
-static void test_qps_of_the_other_type(void **state)
+static void refuse_qp(struct rdma_cm_id *id, enum ibv_qp_type type)
 {
-	struct ibv_qp_init_attr init = { .cap = { DEPTH, DEPTH, 1, 1, 0 } };
+	struct ibv_qp_init_attr init = { .cap = { DEPTH, DEPTH, 1, 1, 0 },
+					 .qp_type = type };
+
+	errno = 0;
+	assert_int_equal(rdma_create_qp(id, NULL, &init), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_null(id->qp);
+	assert_null(id->send_cq);
+}
+
+static void test_qps_of_another_type_than_their_id(void **state)
+{
 	struct ends e;
 
 	(void)state;
 	open_ud(&e);
-	init.qp_type = IBV_QPT_RC;
-	assert_int_equal(rdma_create_qp(e.caller, NULL, &init), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_null(e.caller->qp);
-	assert_null(e.caller->send_cq);
+	refuse_qp(e.caller, IBV_QPT_RC);
+	refuse_qp(e.caller, IBV_QPT_UC);
 	close_ends(&e);
 	open_ends(&e);
-	init.qp_type = IBV_QPT_UD;
-	init.send_cq = init.recv_cq = NULL;
-	assert_int_equal(rdma_create_qp(e.caller, NULL, &init), -1);
-	assert_int_equal(errno, EINVAL);
+	refuse_qp(e.caller, IBV_QPT_UC);
+	refuse_qp(e.caller, IBV_QPT_UD);
 	close_ends(&e);
 }
 
@@ -454,7 +459,7 @@ int main(void)
 		cmocka_unit_test(test_peer_without_agent),
 		cmocka_unit_test(test_calls_of_the_other_type),
 		cmocka_unit_test(test_too_much_private_data),
-		cmocka_unit_test(test_qps_of_the_other_type),
+		cmocka_unit_test(test_qps_of_another_type_than_their_id),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
