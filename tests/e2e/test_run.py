@@ -151,7 +151,7 @@ def needs(program: str, package: str = "perftest ibverbs-utils") -> None:
     ],
 )
 def test_programs_run_protected(hosts: Hosts, words: str) -> None:
-    _runs_protected(hosts, words.split())
+    runs_protected(hosts, words.split())
 
 
 # Options that each program of perftest has.
@@ -176,16 +176,16 @@ PERFTEST = {
     "words", [f"{program} {option}" for program in PERFTEST for option in PERFTEST[program]]
 )
 def test_perftest(hosts: Hosts, words: str) -> None:
-    _runs_protected(hosts, words.split())
+    runs_protected(hosts, words.split())
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("options", ["-e", "-q 8 -r 10", "-q 4 -s 100000 -r 64"])
 def test_shared_receives(hosts: Hosts, options: str) -> None:
-    _runs_protected(hosts, ["ibv_srq_pingpong", "-g", "0", *options.split()])
+    runs_protected(hosts, ["ibv_srq_pingpong", "-g", "0", *options.split()])
 
 
-def _runs_protected(hosts: Hosts, words: list[str]) -> None:
+def runs_protected(hosts: Hosts, words: list[str]) -> None:
     needs(words[0])
     before = hosts.sealed()
     for code, out in hosts.pair(words):
@@ -196,7 +196,7 @@ def _runs_protected(hosts: Hosts, words: list[str]) -> None:
 @pytest.mark.parametrize("words", ["ib_write_bw -q 2 -n 100", "ib_atomic_bw -n 100"])
 def test_memory_that_the_worker_maps(hosts: Hosts, words: str) -> None:
     """docs/run.md 4.2."""
-    _runs_protected(replace(hosts, map_memory=True), words.split())
+    runs_protected(replace(hosts, map_memory=True), words.split())
 
 
 def test_memory_is_moved(hosts: Hosts) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import cable, test_run
 from tests.e2e.agents import gid_hosts
 from tests.e2e.conftest import A, B
-from tests.e2e.test_run import LIMIT, Ended, Hosts, _listens, _runs_protected, ended, needs
+from tests.e2e.test_run import LIMIT, Ended, Hosts, _listens, ended, needs, runs_protected
 from tests.ports import free_port
 
 # libfabric uses a device only if a network interface, other than the loopback, has its address;
@@ -76,7 +76,7 @@ def _compile(compiler: str, name: str, folder: Path, *libraries: str) -> str:
 def _ucx(run_hosts: Hosts, words: str) -> None:
     needs("ucx_perftest", "ucx-utils")
     device = "-d srdma0:1 -x rc_verbs -n 1000 -w 10"
-    _runs_protected(run_hosts, ["ucx_perftest", *device.split(), *words.split()])
+    runs_protected(run_hosts, ["ucx_perftest", *device.split(), *words.split()])
 
 
 def test_ucx(run_hosts: Hosts) -> None:
