@@ -365,6 +365,7 @@ $(BUILD)/tests/c/rdmacm/test_wire: $(BUILD)/rdmacm/wire.o
 $(BUILD)/tests/c/rdmacm/test_address: $(BUILD)/rdmacm/address.o
 $(BUILD)/tests/c/rdmacm/test_multicast: $(patsubst %,$(BUILD)/rdmacm/%.o,address multicast)
 $(BUILD)/tests/c/verbs/test_event: $(BUILD)/verbs/event.o
+$(BUILD)/tests/c/verbs/test_loop: $(BUILD)/verbs/loop.o
 $(BUILD)/tests/c/verbs/test_worker: $(patsubst %,$(BUILD)/verbs/%.o,async event worker)
 # The programs of tests/c/faults replace the functions of the tables of faults.c.
 FAULTS := $(foreach f,$(shell sed -n 's/^FAULT.\([A-Za-z0-9_]*\),.*/\1/p' tests/c/faults/*.c),\

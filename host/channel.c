@@ -216,6 +216,7 @@ void srdma_channel_drop(struct srdma_channel *c)
 {
 	if (!c)
 		return;
+	shutdown(c->fd, SHUT_RDWR); /* a child of fork() may have it too */
 	close(c->fd);
 	if (c->passed >= 0)
 		close(c->passed);

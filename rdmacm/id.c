@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/addr.h"
 #include "rdmacm/objects.h"
@@ -53,13 +52,11 @@ int cm_id_set_talk(struct cm_id *id, struct srdma_channel *talk)
 	return cm_loop_watch(id, srdma_channel_fd(talk));
 }
 
-/* A child of fork() may have a copy of the descriptor. */
 static void end_talk(struct cm_id *id)
 {
 	if (!id->talk)
 		return;
 	cm_loop_unwatch(srdma_channel_fd(id->talk));
-	shutdown(srdma_channel_fd(id->talk), SHUT_RDWR);
 	srdma_channel_drop(id->talk);
 	id->talk = NULL;
 }

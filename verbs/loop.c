@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "host/channel.h"
 #include "verbs/objects.h"
 
 enum {
@@ -128,4 +129,12 @@ int verbs_loop_watch(const struct verbs_root *root, int fd)
 void verbs_loop_unwatch(const struct verbs_root *root, int fd)
 {
 	epoll_ctl(root->loop->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void verbs_loop_end(const struct verbs_root *root, struct srdma_channel *c)
+{
+	if (!c)
+		return;
+	verbs_loop_unwatch(root, srdma_channel_fd(c));
+	srdma_channel_drop(c);
 }

@@ -30,6 +30,7 @@ struct verbs_qp;
 struct verbs_ud;
 struct verbs_recvs;
 struct verbs_loop;
+struct srdma_channel;
 
 struct verbs_device {
 	struct ibv_device ibv;
@@ -321,7 +322,11 @@ int verbs_loop_start(struct verbs_root *root);
 void verbs_loop_stop(struct verbs_root *root);
 /* The thread looks when this descriptor is readable, besides once a second. 0 or errno. */
 int verbs_loop_watch(const struct verbs_root *root, int fd);
+/* To be called before the descriptor is closed: if a child of fork() has it too, the
+ * epoll keeps a closed one, and reports its end at each wait. */
 void verbs_loop_unwatch(const struct verbs_root *root, int fd);
+/* srdma_channel_drop() of a channel that the thread watches. NULL is allowed. */
+void verbs_loop_end(const struct verbs_root *root, struct srdma_channel *c);
 
 /* --- srq.c --------------------------------------------------------------------- */
 

@@ -194,12 +194,20 @@ static int end_sessions(struct verbs_ud *ud)
 	return ud_session_end_all(ud);
 }
 
+static void end_service(struct verbs_ud *ud)
+{
+	if (!ud->service)
+		return;
+	verbs_loop_unwatch(ud->root, srdma_lasting_fd(ud->service));
+	srdma_lasting_close(ud->service);
+	ud->service = NULL;
+}
+
 int verbs_ud_stop(struct verbs_ud *ud)
 {
 	int r = end_sessions(ud);
 
-	srdma_lasting_close(ud->service);
-	ud->service = NULL;
+	end_service(ud);
 	return r;
 }
 
@@ -257,10 +265,8 @@ static void serve(struct verbs_ud *ud, int64_t now)
 	ud->serve_at = now + SERVE_AGAIN_MS;
 	if (srdma_talk_serve_qp(&ud->service, &self, ud->qp->ibv.qp_num,
 				pd->token) ||
-	    verbs_loop_watch(ud->root, srdma_lasting_fd(ud->service))) {
-		srdma_lasting_close(ud->service);
-		ud->service = NULL;
-	}
+	    verbs_loop_watch(ud->root, srdma_lasting_fd(ud->service)))
+		end_service(ud);
 }
 
 int verbs_ud_ready(struct verbs_qp *qp)
@@ -285,8 +291,7 @@ static void hear(struct verbs_ud *ud)
 		ud_session_called(ud, &e);
 	if (!srdma_lasting_over(ud->service))
 		return;
-	srdma_lasting_close(ud->service);
-	ud->service = NULL;
+	end_service(ud);
 }
 
 int verbs_ud_look(struct verbs_root *root)

@@ -23,17 +23,17 @@ enum {
 
 /* --- the agent ---------------------------------------------------------------------- */
 
-static void close_channel(struct ud_group *g)
+static void close_channel(const struct verbs_root *root, struct ud_group *g)
 {
-	srdma_channel_drop(g->channel);
+	verbs_loop_end(root, g->channel);
 	g->channel = NULL;
 	g->joined = 0;
 }
 
 /* There is no channel. The next attempt is later. */
-static void fail(struct ud_group *g, int r)
+static void fail(const struct verbs_ud *ud, struct ud_group *g, int r)
 {
-	close_channel(g);
+	close_channel(ud->root, g);
 	g->err = -r;
 	strncpy(g->why, srdma_error_text(), sizeof(g->why) - 1);
 	g->open_at = ud_now() + AGAIN_MS;
@@ -55,7 +55,7 @@ static void complain(const struct verbs_ud *ud, struct ud_group *g)
 /* The agent has refused or ended the use. */
 static void lose(const struct verbs_ud *ud, struct ud_group *g, int r)
 {
-	fail(g, r);
+	fail(ud, g, r);
 	complain(ud, g);
 }
 
@@ -132,7 +132,7 @@ static void hear(const struct verbs_ud *ud, struct ud_group *g)
 		if (!r)
 			said(ud, g, &e);
 		else if (r != -ETIMEDOUT && r != -EINTR)
-			fail(g, r);
+			fail(ud, g, r);
 	}
 }
 
@@ -167,7 +167,7 @@ static void drop(struct verbs_qp *qp, struct ud_group *g)
 	while (*at != g)
 		at = &(*at)->next;
 	*at = g->next;
-	close_channel(g);
+	close_channel(verbs_root_of(qp->ibv.context), g);
 	ud_members_forget(&g->members);
 	free(g);
 }
@@ -180,8 +180,10 @@ void ud_group_drop_all(struct verbs_qp *qp)
 
 void ud_group_pause(struct verbs_qp *qp)
 {
+	const struct verbs_root *root = verbs_root_of(qp->ibv.context);
+
 	for (struct ud_group *g = qp->groups; g; g = g->next) {
-		close_channel(g);
+		close_channel(root, g);
 		g->open_at = 0;
 		g->err = 0;
 	}
@@ -256,10 +258,10 @@ static int settle(struct verbs_qp *qp, const uint8_t *gid)
 	return 0;
 }
 
-static void begin(struct ud_group *g, int attach)
+static void begin(const struct verbs_qp *qp, struct ud_group *g, int attach)
 {
 	if (attach)
-		close_channel(g);
+		close_channel(verbs_root_of(qp->ibv.context), g);
 	g->attached = attach;
 	g->err = 0;
 	g->open_at = 0;
@@ -276,7 +278,7 @@ int ud_group_use(struct verbs_qp *qp, const uint8_t gid[SRDMA_GID_LEN],
 	g->used = ud_now();
 	begins = !g->attached && (attach || !g->joined);
 	if (begins)
-		begin(g, attach);
+		begin(qp, g, attach);
 	if (g->joined)
 		return 0;
 	err = settle(qp, gid);

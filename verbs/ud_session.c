@@ -40,8 +40,11 @@ static int close_session(struct ud_session *s)
 		srdma_dereg_mr(s->mr);
 		s->mr = NULL;
 	}
+	if (s->connection)
+		verbs_loop_unwatch(s->ud->root,
+				   srdma_connection_fd(s->connection));
 	srdma_disconnect(s->connection);
-	srdma_channel_drop(s->talk);
+	verbs_loop_end(s->ud->root, s->talk);
 	s->connection = NULL;
 	s->talk = NULL;
 	return r;
@@ -288,7 +291,7 @@ static int say(struct ud_session *s, enum ud_hello_kind kind)
 /* Both ends are ready. */
 static void open_session(struct ud_session *s)
 {
-	srdma_channel_drop(s->talk);
+	verbs_loop_end(s->ud->root, s->talk);
 	s->talk = NULL;
 	s->state = UD_UP;
 	s->moved = s->deadline = ud_now();

@@ -619,22 +619,30 @@ static void test_message_sent_in_part(void **state)
 	srdma_message_free(&big);
 }
 
+/* The socket of an agent that does nothing. */
+static int open_deaf(const struct fixture *f, struct srdma_agent_place *place)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	const int deaf = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+
+	place->user = 0;
+	snprintf(place->path, sizeof(place->path), "%s/deaf", f->worker.folder);
+	strcpy(name.sun_path, place->path);
+	assert_int_equal(bind(deaf, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(deaf, 4), 0);
+	return deaf;
+}
+
 /* It does not wait for the end of the agent: a program that polls its CQ may
  * open the channel. */
 static void test_open_without_time(void **state)
 {
 	static const uint8_t data[SRDMA_AGENT_MAX - 64];
-	struct fixture *f = *state;
-	struct srdma_agent_place place = { .user = 0 };
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-	const int deaf = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+	struct srdma_agent_place place;
+	const int deaf = open_deaf(*state, &place);
 	struct srdma_message big = { 0 };
 	struct srdma_channel *c;
 
-	snprintf(place.path, sizeof(place.path), "%s/deaf", f->worker.folder);
-	strcpy(name.sun_path, place.path);
-	assert_int_equal(bind(deaf, (struct sockaddr *)&name, sizeof(name)), 0);
-	assert_int_equal(listen(deaf, 4), 0);
 	srdma_message_bytes(&big, data, sizeof(data));
 	assert_int_equal(srdma_message_finish(&big), 0);
 	waits = 0;
@@ -644,7 +652,34 @@ static void test_open_without_time(void **state)
 	assert_null(c);
 	srdma_message_free(&big);
 	close(deaf);
-	unlink(name.sun_path);
+	unlink(place.path);
+}
+
+/* A child of fork() has a copy of the descriptor: the agent sees the end. */
+static void test_drop_of_a_channel_with_a_copy(void **state)
+{
+	struct srdma_agent_place place;
+	const int deaf = open_deaf(*state, &place);
+	struct srdma_message first = { 0 };
+	struct srdma_channel *c;
+	char byte;
+	int copy, fd;
+
+	srdma_message_uint(&first, 1);
+	assert_int_equal(srdma_message_finish(&first), 0);
+	assert_int_equal(srdma_channel_open(&c, &place, &first, NULL, LONG_MS),
+			 0);
+	fd = accept(deaf, NULL, NULL);
+	copy = dup(srdma_channel_fd(c));
+	srdma_channel_drop(c);
+	while (recv(fd, &byte, 1, MSG_DONTWAIT) == 1)
+		; /* the first message */
+	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+	close(copy);
+	close(fd);
+	close(deaf);
+	srdma_message_free(&first);
+	unlink(place.path);
 }
 
 /* --- a restarted agent --------------------------------------------------- */
@@ -1195,6 +1230,7 @@ int main(void)
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
 		each(test_open_without_time),
+		each(test_drop_of_a_channel_with_a_copy),
 		each(test_renewal_that_cannot_be_requested),
 		each(test_restarted_agent),
 		each(test_descriptor_of_a_connection),

@@ -86,8 +86,9 @@ int srdma_channel_fd(const struct srdma_channel *c)
 	return 3;
 }
 
-void srdma_channel_drop(struct srdma_channel *c)
+void verbs_loop_end(const struct verbs_root *root, struct srdma_channel *c)
 {
+	assert_ptr_equal(root, &s.root);
 	channels -= c != NULL;
 	free(c);
 }

@@ -37,6 +37,7 @@ static int answers[STEPS];    /* -errno: the step fails */
 static unsigned after[STEPS]; /* so many that succeed before */
 static unsigned asked[STEPS];
 static int qps, regions, services, joined; /* that live */
+static int watched; /* 1: the thread watches the service */
 static unsigned collected, cleared, arrivals, sent, flushed, completed;
 static unsigned group_looks, paused, members_forgotten, groups_dropped;
 static unsigned
@@ -240,6 +241,7 @@ int srdma_lasting_fd(const struct srdma_lasting_channel *l)
 
 int srdma_lasting_close(struct srdma_lasting_channel *l)
 {
+	assert_false(watched);
 	services -= l != NULL;
 	free(l);
 	return 1;
@@ -257,7 +259,15 @@ int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
 	(void)root;
 	assert_int_equal(fd, 4);
+	watched = 1;
 	return 0;
+}
+
+void verbs_loop_unwatch(const struct verbs_root *root, int fd)
+{
+	(void)root;
+	assert_int_equal(fd, 4);
+	watched = 0;
 }
 
 int ud_session_end_all(struct verbs_ud *ud)

@@ -44,8 +44,9 @@ enum step {
 static int answers[STEPS]; /* -errno: the step fails */
 static unsigned asked[STEPS];
 static unsigned collected, forgotten, unwatched, checked;
-static int qps, talks, connections;    /* that live */
-static int permitted;		       /* 1: run.toml has the GID */
+static int keys_watched;	    /* 1: the thread watches the connection */
+static int qps, talks, connections; /* that live */
+static int permitted;		    /* 1: run.toml has the GID */
 static struct srdma_agent_event event; /* that the agent says next */
 static struct ud_hello told;	       /* the last message of this end */
 static uint32_t connected_to;
@@ -232,6 +233,7 @@ int srdma_connection_fd(const struct srdma_connection *c)
 
 void srdma_disconnect(struct srdma_connection *c)
 {
+	assert_false(keys_watched);
 	connections -= c != NULL;
 	free(c);
 }
@@ -240,9 +242,11 @@ void srdma_disconnect(struct srdma_connection *c)
 
 int verbs_loop_watch(const struct verbs_root *root, int fd)
 {
+	int r = step(WATCH);
+
 	(void)root;
-	(void)fd;
-	return -step(WATCH);
+	keys_watched |= fd == 4 && !r;
+	return -r;
 }
 
 void verbs_loop_unwatch(const struct verbs_root *root, int fd)
@@ -250,6 +254,13 @@ void verbs_loop_unwatch(const struct verbs_root *root, int fd)
 	(void)root;
 	assert_int_equal(fd, 4);
 	unwatched++;
+	keys_watched = 0;
+}
+
+void verbs_loop_end(const struct verbs_root *root, struct srdma_channel *c)
+{
+	(void)root;
+	srdma_channel_drop(c);
 }
 
 void verbs_collect_leg(struct verbs_root *root, struct srdma_pd *pd)
@@ -282,6 +293,7 @@ static int begin(void **state)
 	memset(asked, 0, sizeof(asked));
 	memset(&event, 0, sizeof(event));
 	collected = forgotten = unwatched = checked = 0;
+	keys_watched = 0;
 	permitted = 1;
 	why = NULL;
 	s.qp.qp = &holder;
