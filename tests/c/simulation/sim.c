@@ -206,6 +206,7 @@ static void end_relay(struct sim_side *s)
 {
 	keep_stats(s);
 	srdma_relay_destroy(s->relay);
+	s->relay = NULL;
 	sim_nonce_forget(s->provider);
 }
 

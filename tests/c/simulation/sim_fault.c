@@ -56,13 +56,16 @@ static int is_trap(struct srdma_conn *conn)
 /* Returns a random wire connection of a side, or NULL. */
 static struct srdma_conn *any_conn(struct sim *w, int side)
 {
-	struct srdma_path *l = w->side[side].relay->env.paths->paths;
+	const struct srdma_relay *relay = w->side[side].relay;
+	struct srdma_path *l;
 	uint32_t n = 0;
 
-	for (; l; l = l->next)
+	if (!relay) /* it ended before that of the other side */
+		return NULL;
+	for (l = relay->env.paths->paths; l; l = l->next)
 		n++;
 	n = sim_random(w, n);
-	for (l = w->side[side].relay->env.paths->paths; l && n; n--)
+	for (l = relay->env.paths->paths; l && n; n--)
 		l = l->next;
 	return l && !is_trap(l->conn) ? l->conn : NULL;
 }
