@@ -40,9 +40,14 @@ static void give_back(struct verbs_ud *ud, uint32_t slot)
 
 static void give_late(struct verbs_ud *ud)
 {
-	while (ud->n_late && has_qp(ud) &&
-	       !ud_recv_offer(ud, ud->late[ud->n_late - 1]))
-		ud->n_late--;
+	uint32_t before;
+
+	while (ud->n_late && has_qp(ud)) {
+		before = ud->n_late--;
+		give_back(ud, ud->late[ud->n_late]);
+		if (ud->n_late == before)
+			return;
+	}
 }
 
 /* --- messages ---------------------------------------------------------------------- */

@@ -342,6 +342,18 @@ static void test_full_leg(void **state)
 	ud_recv_deliver(&s.ud); /* each one once */
 }
 
+static void test_worker_that_takes_no_late_slot(void **state)
+{
+	(void)state;
+	refusal = -EAGAIN;
+	arrive(0, QKEY, UD_HEAD - 1);
+	refusal = -ENOTCONN;
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(errors, 1);
+	ud_recv_deliver(&s.ud);
+	assert_int_equal(errors, 1);
+}
+
 static void test_full_queue(void **state)
 {
 	(void)state;
@@ -481,6 +493,7 @@ int main(void)
 		TEST(test_wrong_key_of_a_receive),
 		TEST(test_worker_that_takes_no_slot),
 		TEST(test_full_leg),
+		TEST(test_worker_that_takes_no_late_slot),
 		TEST(test_full_queue),
 		TEST(test_receives_of_an_srq),
 		TEST(test_message_for_a_group),
