@@ -29,7 +29,7 @@ OVERHEAD = 64  # bytes that a message counts besides its own
 CLOSED = encode(ClosedMessage())
 ERROR = b"\xa2\x64code"  # the first bytes of each ERROR, and of no other message
 IDLE = "idle"  # code of an ERROR of the connection
-NUMBER_MAX = (1 << 32) - 1
+OPENS_MAX = (1 << 31) - 1  # streams of one end; their numbers have 32 bits
 
 
 class Idle(Truncated):
@@ -39,6 +39,7 @@ class Idle(Truncated):
 class Stream:
     """Messages from and to one session of the peer.
 
+    number: negative before the first message, if this end opens the stream.
     replaceable: the session goes on in another stream if the link is lost.
     """
 
@@ -71,6 +72,8 @@ class Stream:
         """Send a message. It never blocks: what TCP does not take yet waits. Without effect once
         either end has ended the stream, which message() reports."""
         if self._open:
+            if self.number < 0:
+                self._link.begin(self)
             self._link.send(self.number, message)
 
     def watch(self, news: Callable[[], None] | None) -> None:
@@ -207,7 +210,8 @@ class Link:
         self.made_at = self.used_at = self.look_at = time.monotonic()
         self.crowded_at = inf
         self._streams: dict[int, Stream] = {}
-        self._next = 1 if role == "client" else 2
+        self._next = 1 if role == "client" else 2  # number of the next first message
+        self._opens = 0  # streams that this end has opened, also without a message
         self._peers = 2 if role == "client" else 1  # the next stream that the peer opens
         self._greeted = False  # the peer's HELLO has arrived
         self._met = asyncio.Event()  # it has arrived, or never will
@@ -257,6 +261,7 @@ class Link:
         else:
             stream = self._stream(1)
             if self.role == "server":
+                self._opens = 1
                 opened(stream, None)
         self._reader = asyncio.ensure_future(self._read())
 
@@ -270,10 +275,16 @@ class Link:
         await self._met.wait()
 
     def open(self) -> Stream:
-        """A new stream; with srdma/1, at a client, the one stream."""
-        number = self._next
-        self._next += 2
-        return self._streams[1] if self.version == 1 else self._stream(number)
+        """A new stream; with srdma/1, at a client, the one stream. Its first message gives it its
+        number: the peer must see the numbers in order, also if an older stream is never used."""
+        self._opens += 1
+        return self._streams[1] if self.version == 1 else self._stream(-self._opens)
+
+    def begin(self, stream: Stream) -> None:
+        """Its first message is sent now."""
+        del self._streams[stream.number]
+        stream.number, self._next = self._next, self._next + 2
+        self._streams[stream.number] = stream
 
     def parks(self) -> bool:
         """True if no session needs the connection now."""
@@ -296,7 +307,7 @@ class Link:
     @property
     def has_room(self) -> bool:
         """False if no stream can be opened any more."""
-        return self.end is None and self._next <= (NUMBER_MAX if self.version > 1 else 1)
+        return self.end is None and self._opens < (OPENS_MAX if self.version > 1 else 1)
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection."""

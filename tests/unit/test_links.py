@@ -271,6 +271,47 @@ def test_fault_of_this_program_ends_the_connection(identities: Path) -> None:
     run(fault())
 
 
+def test_stream_that_ends_before_its_first_message(identities: Path) -> None:
+    """It has no number: the next one that is used takes the place of it."""
+
+    async def drop() -> None:
+        client, server = await pair(identities)
+        found: list[tuple[int, bytes | None]] = []
+        server.start(lambda stream, first: found.append((stream.number, first)))
+        client.start(refused)
+        dropped, used, late = client.open(), client.open(), client.open()
+        dropped.forget()
+        dropped.send(b"nothing")
+        late.send(b"1")
+        used.send(b"2")
+        assert client.streams == 2
+        while len(found) < 2 and not server.end:
+            await asyncio.sleep(0.001)
+        assert found == [(1, b"1"), (3, b"2")] and (late.number, used.number) == (1, 3)
+        server.drop()
+        client.drop()
+
+    run(drop())
+
+
+def test_streams_of_a_connection_are_limited(
+    identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "OPENS_MAX", 2)
+
+    async def count() -> None:
+        client, server = await pair(identities)
+        client.start(refused)
+        client.open().forget()
+        assert client.has_room
+        client.open()
+        assert not client.has_room
+        client.drop()
+        server.drop()
+
+    run(count())
+
+
 async def opened_stream(client: Link, server: Link) -> tuple[Stream, Stream]:
     """A stream of two links, which begin here. Both ends of it."""
     found = asyncio.get_running_loop().create_future()
