@@ -490,7 +490,8 @@ run-coverage: $(C_TESTS)
 # The programs of which several threads share something, with ThreadSanitizer. A child of
 # a test that begins threads needs die_after_fork=0.
 TSAN_SRC := $(filter $(patsubst %,tests/c/port/test_%.c,port_shm% doorbell ring) \
-	$(patsubst %,tests/c/host/test_%.c,control device leg_shm threads),$(C_TEST_SRC))
+	$(patsubst %,tests/c/host/test_%.c,control device leg_shm threads) tests/c/verbs/test_loop.c,\
+	$(C_TEST_SRC))
 .PHONY: tsan
 tsan:
 	+@TSAN_OPTIONS='die_after_fork=0 suppressions=$(CURDIR)/tests/tsan/suppressions' $(make-quietly) \

@@ -57,6 +57,8 @@ void verbs_worker_unwatch(const struct verbs_root *root,
 
 void verbs_worker_gone(struct verbs_root *root)
 {
+	const int64_t deadline = srdma_socket_deadline(END_MS);
+
 	if (root->gone)
 		return;
 	root->gone = 1;
@@ -64,7 +66,7 @@ void verbs_worker_gone(struct verbs_root *root)
 		  NULL);
 	eventfd_write(root->gone_fd, 1);
 	for (struct verbs_pd *pd = root->pds; pd; pd = pd->next)
-		srdma_pd_check_leg(pd->pd, srdma_socket_deadline(END_MS));
+		srdma_pd_check_leg(pd->pd, deadline);
 	verbs_event_put(root, &root->fatal, IBV_EVENT_DEVICE_FATAL);
 }
 

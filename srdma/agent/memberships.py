@@ -59,7 +59,7 @@ class Use:
 
     def permits(self, identity: str) -> bool:
         """True if the program and the policy permit a peer. The identity is compared once until
-        policy_changed(): a program can give so many patterns that it takes 15 ms."""
+        policy_changed(): a program can give so many patterns that it takes 20 ms."""
         if identity not in self._compared:
             if len(self._compared) >= COMPARED_MAX:
                 self._compared.clear()

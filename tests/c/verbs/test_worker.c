@@ -31,11 +31,12 @@ struct srdma_lasting_control {
 static struct scene {
 	struct verbs_root root;
 	struct srdma_device device;
-	struct srdma_pd leg;
-	struct verbs_pd pd;
+	struct srdma_pd leg, slow_leg;
+	struct verbs_pd pd, slow_pd;
 	struct srdma_lasting_control of_device, of_pd;
 	int looks; /* at the PD, until its leg has ended; 0: it has not */
 	int checks;
+	int64_t deadline; /* of the first check */
 } s;
 
 int srdma_lasting_control_fd(const struct srdma_lasting_control *c)
@@ -64,12 +65,16 @@ int srdma_pd_gone(struct srdma_pd *pd)
 	return pd->gone;
 }
 
-/* The worker has closed one connection, and closes the other one. */
+/* The worker has closed one connection, and closes the other ones. All checks have one
+ * deadline. */
 void srdma_pd_check_leg(struct srdma_pd *pd, int64_t deadline)
 {
-	assert_ptr_equal(pd, &s.leg);
-	assert_true(deadline > srdma_socket_deadline(0));
-	s.checks++;
+	if (!s.checks++)
+		s.deadline = deadline;
+	assert_int_equal(deadline, s.deadline);
+	if (pd == &s.slow_leg)
+		while (srdma_socket_deadline(0) < deadline)
+			usleep(1000);
 	pd->gone = 1;
 }
 
@@ -199,23 +204,41 @@ static void test_only_the_end_wakes(void **state)
 	expect_the_end();
 }
 
+static void end_by_the_device(void)
+{
+	assert_int_equal(wakes(), 0);
+	worker_closes(&s.of_device);
+	assert_int_equal(wakes(), 1);
+	expect_the_end();
+}
+
 static void test_connection_of_the_device_ends_first(void **state)
 {
 	(void)state;
 	open_with_pd();
-	worker_closes(&s.of_device);
-	assert_int_equal(wakes(), 1);
-	expect_the_end();
+	end_by_the_device();
 }
 
 static void test_context_without_a_pd(void **state)
 {
 	(void)state;
 	open_context();
-	assert_int_equal(wakes(), 0);
-	worker_closes(&s.of_device);
-	assert_int_equal(wakes(), 1);
-	expect_the_end();
+	end_by_the_device();
+}
+
+/* A worker that answers no leg delays the program by one deadline, not by one for each. */
+static void test_legs_that_do_not_answer(void **state)
+{
+	(void)state;
+	open_with_pd();
+	s.slow_pd.pd = &s.slow_leg;
+	s.slow_pd.next = &s.pd;
+	s.root.pds = &s.slow_pd;
+	pthread_mutex_lock(&s.root.lock);
+	verbs_worker_gone(&s.root);
+	pthread_mutex_unlock(&s.root.lock);
+	assert_int_equal(s.checks, 2);
+	assert_int_equal(s.leg.gone, 1);
 }
 
 static void test_pd_that_ended_before_the_worker(void **state)
@@ -324,6 +347,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_connection_of_the_device_ends_first, begin, end),
 		cmocka_unit_test_setup_teardown(test_context_without_a_pd,
+						begin, end),
+		cmocka_unit_test_setup_teardown(test_legs_that_do_not_answer,
 						begin, end),
 		cmocka_unit_test_setup_teardown(
 			test_pd_that_ended_before_the_worker, begin, end),
